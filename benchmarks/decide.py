@@ -18,7 +18,8 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts
 
 from .lib.figures import Figure
 from .lib.gpus import inventory

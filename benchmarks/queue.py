@@ -15,7 +15,8 @@ from jupyter_gpu_scheduler.rules.new_pods.review import review
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
 
 from .lib.figures import Figure
 

@@ -22,7 +22,8 @@ from jupyter_gpu.model.gpu import Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import parse_milli
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
 from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
 
 NODE = "node"
 GIB = 1024**3

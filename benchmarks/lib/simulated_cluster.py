@@ -14,8 +14,9 @@ from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import best
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import shape_of
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, ClusterSnapshot, NodeFacts
 
 
 @dataclass(frozen=True, slots=True)

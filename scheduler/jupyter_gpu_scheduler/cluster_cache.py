@@ -23,8 +23,9 @@ from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.queue.slider_end import moves_end, only_end_moved
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .clocks import Clocks
 from .owners import Owners

@@ -24,8 +24,8 @@ from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide, decide_in
 from jupyter_gpu_scheduler.rules.queue.repair import repair
 from jupyter_gpu_scheduler.rules.queue.slider_end import moved_end
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
 from jupyter_gpu_scheduler.rules.wire import node_reference, pod_reference
 
 from .cluster_cache import ClusterCache, PendingWrite

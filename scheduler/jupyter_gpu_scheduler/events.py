@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from jupyter_gpu.kube import Recorder
 from jupyter_gpu.model.annotations import Allocated, Reason
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.wire import pod_reference
 
 EVENTS: Final[dict[Reason, tuple[Literal["Normal", "Warning"], str]]] = {

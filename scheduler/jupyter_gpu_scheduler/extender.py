@@ -32,8 +32,9 @@ from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU
 
 from .binder import Binder
 from .cluster_cache import ClusterCache

@@ -37,7 +37,8 @@ from .rules.limits.terms import (
     unserved_terms,
     with_moved_end,
 )
-from .rules.state.snapshot import ClusterSnapshot, PodState
+from .rules.state.pod_state import PodState
+from .rules.state.snapshot import ClusterSnapshot
 from .settings import LimitSettings, PrioritySettings
 
 

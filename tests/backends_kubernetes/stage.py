@@ -33,7 +33,8 @@ from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB
 from tests.cluster.testbed import ControlPlane, Existing, existing
 from tests.hub_service.world import HUB, World

@@ -20,7 +20,8 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested
 from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, total
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, NODE, apply, inventory
 
 UIDS = ("a", "b", "c", "d")

@@ -10,8 +10,9 @@ from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUES
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import read_pod
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings, SchedulerSettings
 
 NODES = ("n0", "n1")

@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.cluster.testbed.pki import Identity
 from tests.cluster.testbed.ports import free

@@ -10,7 +10,7 @@ from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu_scheduler.rules.queue.fit_cache import known_fits
 from jupyter_gpu_scheduler.rules.scoring.policy import TYPICAL
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 NODES = 7
 

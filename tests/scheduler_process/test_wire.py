@@ -8,7 +8,7 @@ import pytest
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import ALLOCATED, Allocated
 from jupyter_gpu_scheduler.rules import wire
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
 STATE = PodState(uid="u", namespace="ns", name="p")

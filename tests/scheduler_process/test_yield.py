@@ -16,7 +16,8 @@ from jupyter_gpu_scheduler.controller import Controller
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide_in_steps
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.settings import WriteSettings
 from jupyter_gpu_scheduler.writer import AllocationWriter
 from tests.scheduler_process.test_cluster_cache import node, pod

@@ -14,7 +14,8 @@ from jupyter_gpu.model.annotations import Allocated, Requested
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts
 
 from .limits.rules.owner_terms import UserLimits, settle
 from .pod_states import states, unknown

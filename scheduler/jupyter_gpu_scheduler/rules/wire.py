@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 MAX_NODES = 50_000
 MAX_VICTIMS = 10_000

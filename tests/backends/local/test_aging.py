@@ -19,7 +19,8 @@ from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_scheduler.rules.queue.aging import is_overdue, stamped, waits_since
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import allocated, gpu, requested
 from tests.scheduler.queue.test_aging import Job, jobs
 

@@ -12,8 +12,8 @@ import pytest
 from jupyter_gpu.kube.rules.objects import finished
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu_node.gpus import simulated
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED
 from jupyter_gpu_scheduler.rules.state.resources import amounts, pod_requests
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED
 from tests.cluster.testbed import until
 from tests.cluster.whole import pods
 from tests.cluster.whole.faults import processes

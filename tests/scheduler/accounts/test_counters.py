@@ -20,7 +20,7 @@ from jupyter_gpu_scheduler.rules.accounts.counters import (
     rates,
     username,
 )
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 ANN = Owner("User", "ann", "hub")
 MODELS = {"g0": "A100", "g1": "A100", "g2": "H100"}

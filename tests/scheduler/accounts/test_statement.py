@@ -15,7 +15,8 @@ from jupyter_gpu.model.limits.source import Source, Sourced, SourceKind
 from jupyter_gpu_scheduler.rules.accounts.meter import GpuTimeMeter
 from jupyter_gpu_scheduler.rules.accounts.statement import MOST_GAP, account_of, days_until, is_stale, only_time
 from jupyter_gpu_scheduler.rules.limits.grace import Grace
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 ANN = Owner("User", "ann", "hub")
 DAY = date(2026, 5, 3)

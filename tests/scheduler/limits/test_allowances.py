@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu_scheduler.rules.limits.allowances import allowances, ends_of_sliders
 from jupyter_gpu_scheduler.rules.limits.claims import claims
 from jupyter_gpu_scheduler.rules.limits.giving_back import excess, losses
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from tests.builders import allocated, new, pod
 
 

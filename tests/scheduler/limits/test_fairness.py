@@ -18,7 +18,8 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, apply, pod, world
 
 pytestmark = pytest.mark.uncounted(after=25)

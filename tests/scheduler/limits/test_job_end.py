@@ -12,7 +12,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
 from jupyter_gpu_scheduler.rules.limits.job_end import LEAST_SECONDS, PROOF_SECONDS, JobEnd, job_end
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 
 def job(*reclaims: Reclaim, gpus: int = 2, busy: int = 2, draining: int = 0) -> PodState:

@@ -10,7 +10,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.notices import limit_notice, pod_notice
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 AT = 1777896600.0  # 12:10 UTC on 4 May 2026
 LIMIT = PodLimit(1000, 1000, Source(SourceKind.GROUP, "ml", "root", object="ml"), AT)

@@ -16,7 +16,8 @@ from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.reclaim import reclaimed
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 from tests.builders import NODE, apply, inventory, new, pod, uuid, world
 

@@ -13,7 +13,8 @@ from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, terms
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, cluster, inventory, new, pod
 
 USER, GROUP = Source(SourceKind.USER, "ann"), Source(SourceKind.GROUP, "ml")

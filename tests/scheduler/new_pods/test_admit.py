@@ -13,7 +13,7 @@ from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, I
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from tests.builders import allocated, by_index, cluster, facts, inventory, new, pod, requested
 
 GRANTED: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], dict[int, int]]] = {

@@ -14,7 +14,8 @@ from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
 from jupyter_gpu_scheduler.rules.new_pods.review import review
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import allocated, apply, cluster, facts, inventory, new, pod, requested
 
 POLICY = Policy()

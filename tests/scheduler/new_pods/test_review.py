@@ -13,7 +13,8 @@ from jupyter_gpu_scheduler.rules.new_pods.nominate import fits_at, is_void, leav
 from jupyter_gpu_scheduler.rules.new_pods.review import review, review_in_steps
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import cluster, facts, new, pod
 
 POLICY = Policy()

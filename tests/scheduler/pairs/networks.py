@@ -9,7 +9,8 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.pairs.relation import SWITCH_KEYS, ZONE
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts
 from tests.builders import GIB, cluster
 
 LEAF = SWITCH_KEYS[1]

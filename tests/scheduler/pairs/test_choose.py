@@ -21,8 +21,9 @@ from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, known_fits
 from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferred
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import after, shape_of
-from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
 from tests.builders import GIB, cluster, facts, gpu, inventory, new, pod, uuid
 
 from .networks import LEAF, SOURCE, node, racks, rules

@@ -16,7 +16,7 @@ from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange
 from jupyter_gpu_scheduler.rules.placement.shortage import LIMITED
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from tests.builders import GIB, NODE, cluster, decided, inventory, new, pod, wish, world
 
 MIXED = inventory(4, models=["A100", "H100"], island=2)

@@ -15,7 +15,8 @@ from jupyter_gpu_scheduler.rules.queue.aging import SINCE, is_overdue, overdue_a
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.snapshot import HIGHEST, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import HIGHEST, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, allocated, cluster, new, pod, requested, world
 
 PATIENCE = 20

@@ -10,7 +10,7 @@ from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from tests.builders import NODE, allocated, apply, attached, decided, inventory, pod, world
 
 LIMIT = PodLimit(2000, 2000, Source(SourceKind.GROUP, "ml", by="root", at=1777766400))

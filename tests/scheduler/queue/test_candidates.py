@@ -12,7 +12,8 @@ from jupyter_gpu.model.errors import Infeasible
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult, acceptable, filter_nodes, has_resources
-from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
 from tests.builders import GIB, attached, cluster, facts, inventory, new, pod
 
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe"

@@ -11,7 +11,8 @@ import pytest
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, allocated, decided, inventory, pod, requested, shares, wish, world
 
 World = tuple[int | tuple[Gpu, ...], list[PodState], dict[str, dict[int, int]]]

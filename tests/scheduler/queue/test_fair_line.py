@@ -19,7 +19,8 @@ from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import decide, decide_in_steps
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import MAX_WEIGHT, OwnerStanding, next_amount, share
 from tests.builders import NODE, apply, by_index, cluster, gpu, inventory, new, pod, wish, world
 

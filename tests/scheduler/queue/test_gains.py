@@ -15,7 +15,7 @@ from jupyter_gpu_scheduler.rules.limits.owner_limits import OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.queue.gains import HAD, gained
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 from tests.builders import NODE, allocated, apply, pod, requested, uuid, world
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.decide import decide
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from tests.builders import allocated, apply, attached, cluster, pod, uuid
 
 few = st.sets(st.integers(0, 2))

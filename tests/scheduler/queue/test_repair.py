@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.queue.repair import repair
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from tests.builders import apply, by_index, pod, world
 
 WHO: dict[str, tuple[list[PodState], dict[str, dict[int, int]]]] = {

@@ -14,7 +14,7 @@ from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.queue.slider_end import moved_end, moves_end, only_end_moved
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 from tests.builders import NODE, allocated, apply, attached, cluster, pod, requested, world
 

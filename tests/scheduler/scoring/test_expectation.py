@@ -17,7 +17,8 @@ from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy
 from jupyter_gpu_scheduler.rules.scoring.score import best, prioritize
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, apply, attached, cluster, inventory, new, pod, requested
 
 ONE_EACH = Policy.from_settings({"workload": [{"share": 1, "gpus": 1}]})

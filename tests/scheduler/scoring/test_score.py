@@ -10,7 +10,8 @@ import pytest
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferred
 from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, best, node_score, prioritize
-from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
 from tests.builders import GIB, cluster, facts, inventory, new, pod
 
 

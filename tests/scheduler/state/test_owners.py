@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import read_pod, trim_pod
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import allocated, new, pod
 
 ANN, BOB = Owner("User", "ann", "hub"), Owner("User", "bob", "hub")

@@ -16,7 +16,7 @@ from jupyter_gpu.common.rendezvous import runtime_dir
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.overview import ServerClaim
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 from .other_pods import NODE, OtherPod
 from .record import Record

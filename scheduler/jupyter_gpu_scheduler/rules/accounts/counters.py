@@ -17,7 +17,7 @@ from jupyter_gpu.model.feasible import named
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.use_class import idle_shares
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 Counted = Literal["held", "waiting", "idle"]
 Names = Literal["names", "hashed", "none"]

@@ -11,7 +11,8 @@ from jupyter_gpu.model.limits.calendar import LimitsInForce
 from jupyter_gpu.model.limits.effective import EffectiveLimits
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.grace import Grace
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .meter import GpuTimeMeter, by_day
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from jupyter_gpu_scheduler.rules.state.line import Rank
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 Measure = Callable[[PodState, str, int], int]
 """Returns the amount of the quantity in a share: of this pod, on this GPU, of so many milli."""

@@ -15,7 +15,8 @@ from jupyter_gpu.model.feasible import fits, named
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.gpu_kinds import GpuKind, gpu_kind
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .allowances import allowances, ends_of_sliders
 from .claims import Claim, Measure, claims

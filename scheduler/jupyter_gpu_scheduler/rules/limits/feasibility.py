@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import refuse
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 
 def can_use_more(snapshot: ClusterSnapshot, pod: PodState) -> bool:

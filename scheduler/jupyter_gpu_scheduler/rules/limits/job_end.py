@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 JOB_KINDS = (
     "Job.batch",

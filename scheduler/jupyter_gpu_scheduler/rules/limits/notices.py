@@ -14,7 +14,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.limit_words import lowered, moment
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import count_gpus
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 REMEMBERED = 3000.0
 """Seconds after which an Event may be forgotten by the cluster, so that it must not be made again."""

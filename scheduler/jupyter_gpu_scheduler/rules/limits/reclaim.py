@@ -20,7 +20,8 @@ from jupyter_gpu.model.feasible import fits, groups
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.use_class import use_class
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import share
 
 from .owner_limits import OwnerLimits

@@ -12,7 +12,8 @@ from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
 from .allowances import raised

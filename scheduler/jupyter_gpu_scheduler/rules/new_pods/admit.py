@@ -10,7 +10,8 @@ from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import over_limit
 from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:

@@ -26,7 +26,8 @@ from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_
 from jupyter_gpu_scheduler.rules.queue.positions import shown_position
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import node_score
-from jupyter_gpu_scheduler.rules.state.snapshot import NOMINATED, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:

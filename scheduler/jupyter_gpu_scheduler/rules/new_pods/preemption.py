@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, known_fits
-from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot
 
 
 def helpful(snapshot: ClusterSnapshot, pod: PodState, victims: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.line import Line, Rank
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import shape_of
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .nominate import fits_at, is_void, leave, may_go, must_leave, nominate
 

@@ -18,7 +18,8 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot
 
 from .nearest import Nearest, Rated
 from .relation import Location, location_of

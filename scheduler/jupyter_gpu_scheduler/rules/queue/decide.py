@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .fit_cache import has_room
 from .gains import with_had

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.state.line import Rank
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 
 class FairLine:

@@ -18,8 +18,9 @@ from jupyter_gpu_scheduler.rules.placement import shortage
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Spot, arrange
 from jupyter_gpu_scheduler.rules.state.line import Rank
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Pattern, Shape, gpus_of, pattern, shape_of
-from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot
 
 from .queue_pass import trial
 

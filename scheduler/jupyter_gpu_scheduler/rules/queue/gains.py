@@ -15,7 +15,7 @@ from dataclasses import replace
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu_scheduler.rules.state.beside_ticket import beside_ticket, without
-from jupyter_gpu_scheduler.rules.state.snapshot import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 HAD = "had"
 """Key in ``allocated`` beside a ticket of a fair line: the milli that the pod had when it began to wait. Ours alone."""

@@ -28,7 +28,8 @@ from jupyter_gpu.model.use_class import use_class
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import next_amount
 
 from .fair_line import FairLine

@@ -10,7 +10,8 @@ from operator import attrgetter
 
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.limits.pod_limit import PodLimit
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .decide import Decision
 

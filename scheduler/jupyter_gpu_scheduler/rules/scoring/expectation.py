@@ -14,7 +14,8 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import fits
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .policy import UNKNOWN, Policy, preferred
 

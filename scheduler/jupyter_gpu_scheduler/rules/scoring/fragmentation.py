@@ -17,8 +17,9 @@ from functools import lru_cache
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import fits
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import Pattern, Shape, ShapeGpu, pattern
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU
 
 from .policy import MAX_KINDS, Policy, WorkloadKind
 

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, fits_on, wanted
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, ClusterSnapshot, NodeFacts
 
 from .expectation import Expectation, expectation
 from .policy import UNKNOWN, WITH_WISH, WITHOUT_SLOT, WITHOUT_WISH, Policy

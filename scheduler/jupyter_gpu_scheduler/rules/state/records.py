@@ -34,8 +34,9 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, owner_of
 from jupyter_gpu.model.network import network_of
 
+from .pod_state import PodState
 from .resources import amounts, pod_requests
-from .snapshot import NodeFacts, PodState
+from .snapshot import NodeFacts
 
 OUR_ANNOTATIONS = (REQUESTED, ALLOCATED, ATTACHED)
 OWNER_ANNOTATIONS = (USERNAME, HUB)

@@ -24,7 +24,8 @@ from jupyter_gpu_scheduler.rules.limits.amounts import owner_limits
 from jupyter_gpu_scheduler.rules.limits.owner_limits import OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.reclaim import reclaimed
 from jupyter_gpu_scheduler.rules.limits.terms import terms
-from jupyter_gpu_scheduler.rules.state.snapshot import HIGHEST, ClusterSnapshot, PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import HIGHEST, PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 
 class UserLimits(NamedTuple):
