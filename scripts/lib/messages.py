@@ -1,7 +1,8 @@
 """Messages that can be translated, of Python and of TypeScript: ``python -m scripts.lib.messages jupyter_gpu.pot``.
 
 Writes a gettext template, from which translators make a catalogue for each language. ``--check`` compares the
-catalogues in `jupyter_gpu/locale` with the messages: none may be of a message that is gone, or have other placeholders.
+catalogues in `jupyter_gpu/locale` with the messages: none may be of a message that is gone, or have other placeholders,
+and those in `COMPLETE` lack none.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ("jupyter_gpu", "hub/jupyter_gpu_hub")
 TYPESCRIPT = "labextension/src"
 LOCALES = ROOT / "jupyter_gpu" / "locale"
+COMPLETE = frozenset({"de_DE"})
+"""Locales that lack no message; others may lack some. Half a page in another language reads worse than English."""
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _CALL = re.compile(r"\btrans\s*\.__\(\s*(?P<text>(?:" + _STRING + r")(?:\s*\+\s*(?:" + _STRING + r"))*)?")
 _ESCAPE = re.compile(r"\\(.)")
@@ -82,6 +85,11 @@ def problems(catalogue: Mapping[str, object], known: Mapping[str, object]) -> li
     return found
 
 
+def missing(catalogue: Mapping[str, object], known: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return which messages a catalogue lacks, a sentence each, with the first place where it is."""
+    return [f"It has no translation: {text!r} ({known[text][0]})" for text in known if text not in catalogue]
+
+
 def placeholders(text: str) -> set[str]:
     """Return ``%1``, ``%2`` … of a message."""
     return set(re.findall("%[1-9]", text))
@@ -105,7 +113,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{given.file}: {len(found)} messages.")
     wrong = []
     for locale, catalogue in catalogues().items() if given.check else ():
-        wrong += [f"{locale}: {problem}" for problem in problems(catalogue, found)]
+        lacking = missing(catalogue, found) if locale in COMPLETE else []
+        wrong += [f"{locale}: {problem}" for problem in problems(catalogue, found) + lacking]
         print(f"{locale}: {len(catalogue.keys() & found.keys())} of {len(found)} messages.")
     print("".join(f"{line}\n" for line in wrong), end="", file=sys.stderr)
     return 1 if wrong else 0

@@ -17,10 +17,17 @@ def test_messages_are_found_in_both_languages() -> None:
 
 
 def test_our_own_translations_fit() -> None:
-    """None is of a message that is gone or has other placeholders: what is not translated is shown in English."""
+    """None is of a message that is gone or has other placeholders, and German lacks none."""
     found, own = messages.messages(), messages.catalogues()
-    assert "de_DE" in own
+    assert own.keys() >= messages.COMPLETE
     assert [messages.problems(catalogue, found) for catalogue in own.values()] == [[] for _ in own]
+    assert [messages.missing(own[locale], found) for locale in sorted(messages.COMPLETE)] == [[]]
+
+
+def test_message_without_translation_is_named_with_its_place() -> None:
+    """With the first place, so that the sentence can be read where it is used."""
+    found = messages.missing({"": {}, "a": ["b"]}, {"a": ["x.py:1"], "c %1": ["x.py:2", "y.ts:3"]})
+    assert found == ["It has no translation: 'c %1' (x.py:2)"]
 
 
 @pytest.mark.parametrize(
