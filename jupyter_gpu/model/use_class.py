@@ -7,7 +7,7 @@ it out, counts each open GPU as working. On one machine each server tells it for
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 from .annotations import Allocated, Attached
@@ -27,6 +27,28 @@ def use_class(uuid: str, opened: Collection[str], rests: Collection[str]) -> Use
     if uuid not in opened:
         return UseClass.CLOSED
     return UseClass.RESTING if uuid in rests else UseClass.WORKING
+
+
+def resting(attached: Attached | None) -> frozenset[str]:
+    """Return the uuids of the attached GPUs that are open and rest."""
+    if attached is None or not attached.rests:
+        return frozenset()
+    return frozenset(
+        share.uuid
+        for share in attached.shares
+        if use_class(share.uuid, attached.open, attached.rests) is UseClass.RESTING
+    )
+
+
+def resting_since(before: Mapping[str, int], attached: Attached | None, now: int) -> Mapping[str, int]:
+    """Return since when each resting GPU rests, by uuid: as ``before``, or since ``now``."""
+    return {uuid: before.get(uuid, now) for uuid in resting(attached)}
+
+
+def idle_for(since: int, now: float) -> str:
+    """Return ``idle for 12 min``. The first minute counts as one, as a GPU rests after a minute without use."""
+    hours, minutes = divmod(max(1, int(now - since) // 60), 60)
+    return f"idle for {hours} h {minutes} min" if hours else f"idle for {minutes} min"
 
 
 def idle_shares(allocated: Allocated | None, attached: Attached | None) -> tuple[GpuShare, ...]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # loaded with the first limit or share, not when a server sta
     from .share import ShareUse
 
 
+_MAX_TIME = 253402300799  # the last second of the year 9999
+
+
 class Mode(StrEnum):
     """The mode of enforcement: by the kernel of the operating system, or soft, without it."""
 
@@ -94,6 +97,8 @@ class PodGpu(NamedTuple):
     users: tuple[GpuUser, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     """Processes that use it without having been given it."""
+    idle_since: int | None = None
+    """Seconds since 1970 at which it was first told that it rests: open, and nothing runs on it; None: it does not."""
 
     @property
     def exclusive(self) -> bool:
@@ -101,22 +106,28 @@ class PodGpu(NamedTuple):
         return self.milli == MILLI_PER_GPU and not self.strangers
 
     def to_json(self) -> dict[str, Any]:
-        """Return the inventory fields with ``milli``, ``state`` and ``users``, and ``strangers`` where any are."""
-        body = self.gpu.to_json()
-        body |= {"milli": self.milli, "state": self.state, "users": [user.to_json() for user in self.users]}
-        return {**body, "strangers": [s.to_json() for s in self.strangers]} if self.strangers else body
+        """Return the inventory fields with ``milli``, ``state`` and ``users``, and what else is known."""
+        return {
+            **self.gpu.to_json(),
+            "milli": self.milli,
+            "state": self.state,
+            "users": [user.to_json() for user in self.users],
+            **({"strangers": [one.to_json() for one in self.strangers]} if self.strangers else {}),
+            **({} if self.idle_since is None else {"idleSince": self.idle_since}),
+        }
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
         """Read and check the JSON; raises `FieldError`."""
         body = dict(strict.an_object(value, key))
-        own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers")}
+        own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers", "idleSince")}
         return cls(
             gpu=Gpu.from_json(body, key),
             milli=strict.required(own, "milli", strict.integer(1, 1000)),
             state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
             users=strict.optional(own, "users", strict.list_of(GpuUser.from_json, 1024)) or (),
             strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
+            idle_since=strict.optional(own, "idleSince", strict.integer(0, _MAX_TIME)),
         )
 
 

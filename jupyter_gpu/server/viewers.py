@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from jupyter_gpu.model.reservation import Block, held
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.view import Condition, View
 from jupyter_gpu.server.rules.gateway import noted
+from jupyter_gpu.server.rules.idle_times import IdleTimes
 
 from .notebooks import Notebooks, named
 from .reservations import Reservations
@@ -47,6 +49,8 @@ class Viewers:
         self.notes: tuple[Condition, ...] = ()
         """Conditions of the server in addition to those of its backend."""
         self._notebooks, self._reservations = notebooks, reservations
+        self._idle = IdleTimes()
+        self._idle.see(backend.view(), time.time())
         self._revision = 0
         self._viewers: set[Viewer] = set()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -57,8 +61,9 @@ class Viewers:
         reservations.changed = self._on_reservations
 
     async def named(self, view: View) -> View:
-        """Return ``view`` with the notebooks behind its processes, and the blocks of code that raise the wish."""
-        view = replace(view, revision=self._revision)  # read before the reservations, or it would claim newer ones
+        """Return ``view`` with the notebooks behind its processes, idle times, and the blocks that raise the wish."""
+        revision = self._revision  # read before the reservations, or it would claim newer ones
+        view = replace(self._idle.added(view), revision=revision)
         reservations = self._reservations.current()
         kernels = {one.owner.kernel for one, _ in reservations if one.owner.kernel}
         names = await self._notebooks.names(view, (pid for _, pid in reservations if pid), kernels)
@@ -127,7 +132,8 @@ class Viewers:
             if not future.done():
                 future.set_result(None)
 
-    def _on_view(self, _: View) -> None:
+    def _on_view(self, view: View) -> None:
+        self._idle.see(view, time.time())
         self._wake()
         self._publish_soon()
 

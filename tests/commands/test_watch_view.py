@@ -103,6 +103,14 @@ def test_low_window_counts_missing_lines() -> None:
     assert lines("t", "c", VIEW, SAMPLE, "", Style(100, 11))[-1] == "Soft mode: nothing keeps programs from GPUs."
 
 
+def test_gpu_that_rests_says_for_how_long() -> None:
+    """By the clock of the sample; without one the time is not known."""
+    idle = replace(VIEW, gpus=(VIEW.gpus[0]._replace(idle_since=1000),))
+    shown = lines("t", "c", idle, SAMPLE._replace(time=1000.0 + 12 * 60), "", Style(80))
+    assert shown[4:6] == ["       used by train.ipynb", "       idle for 12 min"]
+    assert not any("idle" in line for line in lines("t", "c", idle, None, "", Style(80)))
+
+
 def test_change_is_one_line() -> None:
     """It has the sentence, and each GPU with its part, its state and its users."""
     assert change(VIEW).endswith("GPU 0: train.ipynb · GPU 1 (0.5 of it) draining")

@@ -213,6 +213,7 @@ pod_gpus = st.builds(
     st.sampled_from(GpuState),
     st.lists(users, max_size=3).map(tuple),
     strangers=st.just(()),
+    idle_since=st.none() | st.integers(0, 253402300799),
 )
 views = st.builds(
     View,

@@ -126,6 +126,7 @@ def test_views_cover_the_vocabulary() -> None:
     assert any(gpu.milli < 1000 for view in views for gpu in view.gpus)
     assert any(user.foreign for view in views for gpu in view.gpus for user in gpu.users)
     assert any(gpu.strangers for view in views for gpu in view.gpus)
+    assert any(gpu.idle_since for view in views for gpu in view.gpus)
 
 
 @pytest.mark.parametrize("path", sorted(golden.FOLDER.glob("*.json")), ids=lambda path: str(path.stem))

@@ -15,6 +15,7 @@ from jupyter_gpu.model.limit_words import remark
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.terminal import Style
+from jupyter_gpu.model.use_class import idle_for
 from jupyter_gpu.model.view import GpuLoad, GpuState, PodGpu, Sample, View
 
 _BAR, _MEMORY_BAR, _MODEL = 16, 8, 12
@@ -79,6 +80,8 @@ def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Styled
     if item.users:
         names = dict.fromkeys(user.name for user in item.users)
         rows.append([StyledText(f"       used by {', '.join(names)}", "dim")])
+    if item.idle_since is not None and sample is not None:
+        rows.append([StyledText(f"       {idle_for(item.idle_since, sample.time)}", "dim")])
     return rows
 
 

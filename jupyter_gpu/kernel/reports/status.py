@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
 
@@ -37,6 +38,8 @@ class GpuStatus:
     view: View
     notices: tuple[str, ...] = ()
     """Notes for this kernel: GPUs that it cannot use, for example."""
+    at: float = field(default_factory=time.time, compare=False)
+    """The moment, in seconds since 1970."""
 
     @property
     def sentence(self) -> str:
@@ -105,12 +108,13 @@ class GpuStatus:
         return tuple(dict.fromkeys([*_limit(self.view), *(said or kinds), *self.notices]))
 
     def __repr__(self) -> str:
-        rows = [f"  {' · '.join(row)}" for row in _rows(self.view)]
+        rows = [f"  {' · '.join(row)}" for row in _rows(self.view, self.at)]
         return "\n".join([self.sentence, *rows, *(f"  {remark}" for remark in self.remarks)])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in ("GPU", "Model", "Memory", "Yours", "UUID"))
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in _rows(self.view))
+        rows = _rows(self.view, self.at)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
         remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
         return f"<p><strong>{escape(self.sentence)}</strong></p>{table}{remarks}"
@@ -132,10 +136,10 @@ def _device(item: PodGpu) -> GpuDevice:
     return GpuDevice(gpu.uuid, gpu.index, gpu.model, gpu.memory, item.milli, item.exclusive, gpu.path, gpu.simulated)
 
 
-def _rows(view: View) -> list[tuple[str, ...]]:
+def _rows(view: View, now: float) -> list[tuple[str, ...]]:
     ordered = sorted(view.gpus, key=lambda item: item.gpu.index)
     return [
-        (f"GPU {item.gpu.index}", item.gpu.model, format_bytes(item.gpu.memory), _yours(item), item.gpu.uuid)
+        (f"GPU {item.gpu.index}", item.gpu.model, format_bytes(item.gpu.memory), _yours(item, now), item.gpu.uuid)
         for item in ordered
     ]
 
@@ -148,8 +152,12 @@ def _limit(view: View) -> list[str]:
     return [text] if (text := remark(view)) else []
 
 
-def _yours(item: PodGpu) -> str:
+def _yours(item: PodGpu, now: float) -> str:
     part = f"{format_gpus(item.milli)} of it" if item.milli < MILLI_PER_GPU else "exclusive"
     if item.strangers:
         part = f"{'all of it' if item.milli == MILLI_PER_GPU else part}, others use it too"
+    if item.idle_since is not None:
+        from jupyter_gpu.model.use_class import idle_for  # most GPUs are in use
+
+        return f"{part}, {idle_for(item.idle_since, now)}"
     return part if item.state is GpuState.ATTACHED else f"{part}, {item.state}"

@@ -74,6 +74,8 @@ export interface IGpu {
   readonly users: readonly IUser[];
   /** Programs that use it without having got it from this product. */
   readonly strangers: readonly IStranger[];
+  /** Seconds since 1970 since when it rests: it is open, and nothing runs on it. `null`: it does not rest. */
+  readonly idleSince: number | null;
 }
 
 /** A condition of this server. */
@@ -177,7 +179,8 @@ const gpu = record<IGpu>({
   milli: integer(1, 1000),
   state: oneOf(...STATES),
   users: maybe(listOf(user, 1024), []),
-  strangers: maybe(listOf(stranger, 16), [])
+  strangers: maybe(listOf(stranger, 16), []),
+  idleSince: maybe(integer(0, MAX_TIME), null)
 });
 
 /** Reads the source of a limit. */

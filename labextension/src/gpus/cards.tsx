@@ -45,6 +45,9 @@ interface ICardProps extends Omit<IGpusProps, 'gpus'> {
   readonly details: IOpenDetails;
 }
 
+/** Properties of what stands in a card and in a row of the table. */
+type IRowProps = Pick<ICardProps, 'gpu' | 'model' | 'trans'>;
+
 function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Element {
   // Programs on a simulated GPU can work without having it open: show nothing rather than a contradiction.
   const silent =
@@ -57,9 +60,16 @@ function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Ele
         <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
       )}
       {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
+      <Idle gpu={gpu} model={model} trans={trans} />
       <DetailsLine gpu={gpu} load={model.history.load(gpu.uuid)} details={details} trans={trans} />
     </li>
   );
+}
+
+/** For how long nothing has run on a GPU that is open; nothing if it is in use. */
+function Idle({ gpu, model, trans }: IRowProps): React.JSX.Element | null {
+  const text = words.idle(gpu, model.history.latest ?? Date.now() / 1000, trans);
+  return text ? <p className="jp-gpu-Card-idle">{text}</p> : null;
 }
 
 /** Number, state, model, share, and what is unusual about the GPU. */
@@ -177,11 +187,7 @@ export function Table({ model, gpus, window, trans }: IGpusProps): React.JSX.Ele
   );
 }
 
-function Row({
-  gpu,
-  model,
-  trans
-}: Pick<ICardProps, 'gpu' | 'model' | 'trans'>): React.JSX.Element {
+function Row({ gpu, model, trans }: IRowProps): React.JSX.Element {
   const load = newest(model.history.series(gpu.uuid, 10 * model.history.interval));
   return (
     <tr>
@@ -196,6 +202,7 @@ function Row({
         {(gpu.users.length > 0 || !gpu.strangers.length) && (
           <div>{words.users(gpu.users, trans)}</div>
         )}
+        <Idle gpu={gpu} model={model} trans={trans} />
         {gpu.strangers.length > 0 && <div>{words.strangers(gpu.strangers, trans)}</div>}
       </td>
     </tr>

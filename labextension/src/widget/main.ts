@@ -22,6 +22,9 @@ const KEPT = 60;
 /** The usual most seconds between two samples; a longer pause is a gap. */
 const INTERVAL = 2.5;
 
+/** Milliseconds between two looks at the clock: times are shown in minutes. */
+const CLOCK = 30_000;
+
 /** Show `model` in `el`; returns how to end. */
 function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   const trans = translation(model.get('_words'));
@@ -103,12 +106,18 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
     }
   }
 
+  const clock = setInterval(() => {
+    if (view?.gpus.some(gpu => gpu.idleSince !== null)) {
+      draw();
+    }
+  }, CLOCK);
   const again = () => void choose();
   model.on('change:_instance', again);
   draw();
   void choose();
   return () => {
     ended = true;
+    clearInterval(clock);
     model.off('change:_instance', again);
     leave();
     slider.root.remove();

@@ -2,7 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IView } from '../api/view';
 import { LAYERS, ShareHistory } from '../history/share-history';
-import { share } from '../words/gpu';
+import { idle, share } from '../words/gpu';
 import { describeLimit } from '../words/limit';
 import { nearest, positions } from '../words/positions';
 import { formatGpus, MILLI_PER_GPU } from '../words/quantity';
@@ -46,6 +46,7 @@ export class SliderView {
   private readonly output: HTMLElement;
   private readonly line: HTMLElement;
   private readonly limit: HTMLElement;
+  private readonly idle: HTMLElement;
   private readonly shares: HTMLElement;
   private readonly alert: HTMLElement;
   private readonly words: HTMLElement;
@@ -76,6 +77,7 @@ export class SliderView {
     this.output = make('span', { class: 'jp-gpu-InCell-amount', 'aria-hidden': 'true' });
     this.line = make('div', { id: `${id}-line`, role: 'status', 'aria-live': 'polite' });
     this.limit = make('div', { class: 'jp-gpu-InCell-limit' });
+    this.idle = make('div', { class: 'jp-gpu-InCell-idle' });
     this.shares = make('div', { class: 'jp-gpu-InCell-shares' });
     this.alert = make('div', { role: 'alert' });
     this.words = make('span', {});
@@ -88,7 +90,7 @@ export class SliderView {
     this.trouble = trouble;
     this.title = make('label', { for: id });
     const { title, input, output, line, limit, shares } = this;
-    this.root.append(title, input, output, line, limit, shares, trouble);
+    this.root.append(title, input, output, line, limit, this.idle, shares, trouble);
     this.listen();
   }
 
@@ -106,6 +108,7 @@ export class SliderView {
       this.input.disabled = true;
       say(this.line, shown.instead);
       say(this.limit, '');
+      this.idle.replaceChildren();
       this.shares.replaceChildren();
       return;
     }
@@ -115,6 +118,7 @@ export class SliderView {
     const lowered = view.conditions.find(({ type }) => type === 'LimitLowered');
     say(this.limit, lowered?.message ?? (userLimit ? describeLimit(userLimit, trans) : ''));
     this.showShares(view, shown.shares);
+    this.idle.replaceChildren(...idleLines(view, trans));
     const wanted = shown.pending ?? view.amounts.requested;
     const places = positions(view.steps, view.limit, wanted);
     // A thumb that is being moved stays where it is, unless its places change: the limit may end below it.
@@ -217,6 +221,13 @@ export class SliderView {
     });
     this.shares.replaceChildren(...groups);
   }
+}
+
+/** A line for each GPU that is open without anything running on it. They change each minute: no live region. */
+function idleLines(view: IView, trans: TranslationBundle): HTMLElement[] {
+  return view.gpus
+    .filter(gpu => gpu.idleSince !== null)
+    .map(gpu => paragraph(trans.__('GPU %1: %2', gpu.index, idle(gpu, Date.now() / 1000, trans))));
 }
 
 function make<K extends keyof HTMLElementTagNameMap>(

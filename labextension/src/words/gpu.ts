@@ -69,6 +69,26 @@ export function users(users: readonly IUser[], trans: TranslationBundle): string
     : trans.__('Not open anywhere');
 }
 
+/**
+ * For how long the GPU has been open without anything running on it: `"Idle for 12 min: nothing runs on it"`; empty: it does
+ * not rest. The twin of `idle_for` in `jupyter_gpu/model/use_class.py`; `now` is in seconds since 1970.
+ */
+export function idle(
+  { idleSince }: Pick<IGpu, 'idleSince'>,
+  now: number,
+  trans: TranslationBundle
+): string {
+  if (idleSince === null) {
+    return '';
+  }
+  const minutes = Math.max(1, Math.floor((now - idleSince) / 60));
+  const time =
+    minutes < 60
+      ? trans.__('%1 min', minutes)
+      : trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
+  return trans.__('Idle for %1: nothing runs on it', time);
+}
+
 /** Programs that use the GPU without having been given it, as a line of its own. */
 export function strangers(found: readonly IStranger[], trans: TranslationBundle): string {
   const names = join([...new Set(found.map(one => strangerName(one, trans)))], trans);

@@ -25,6 +25,7 @@ const now = (
         state: 'attached',
         users: [],
         strangers: [],
+        idleSince: null,
         ...gpu
       })),
       ...more

@@ -8,10 +8,17 @@ import { History } from '../../src/history/history';
 import { IGpuModel } from '../../src/model/tokens';
 import { share } from '../share';
 
+const NOW = 100_000;
+
 /** The cards, or the table, of one GPU with `milli`, as first rendered. */
-function cards(milli: number, strangers: readonly IStranger[] = [], Shown = Cards): string {
+function cards(
+  milli: number,
+  strangers: readonly IStranger[] = [],
+  Shown = Cards,
+  idleSince: number | null = null
+): string {
   const history = new History(10);
-  history.push({ time: 1, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });
+  history.push({ time: NOW, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });
   const model = { history, sampled: new Signal({}) } as unknown as IGpuModel;
   const gpu: IGpu = {
     uuid: 'GPU-1',
@@ -23,7 +30,8 @@ function cards(milli: number, strangers: readonly IStranger[] = [], Shown = Card
     milli,
     state: 'attached',
     users: [],
-    strangers
+    strangers,
+    idleSince
   };
   const trans = nullTranslator.load('jupyter_gpu');
   return renderToStaticMarkup(<Shown model={model} gpus={[gpu]} window={60} trans={trans} />);
@@ -49,4 +57,16 @@ test('a stranger on a GPU is shown, and the GPU is not called exclusive', () => 
     expect(shown).not.toContain('Not open anywhere');
   }
   expect(cards(1000, [], Table)).toContain('Not open anywhere');
+});
+
+test.each([
+  [NOW, '1 min'],
+  [NOW - 12 * 60 - 59, '12 min'],
+  [NOW - 125 * 60, '2 h 5 min'],
+  [NOW + 3600, '1 min'] // another clock
+])('a GPU that rests since %d says for how long', (since, time) => {
+  for (const Shown of [Cards, Table]) {
+    expect(cards(1000, [], Shown, since)).toContain(`Idle for ${time}: nothing runs on it`);
+    expect(cards(1000, [], Shown)).not.toContain('Idle');
+  }
 });

@@ -26,7 +26,8 @@ const GPU: IGpu = {
   milli: 250,
   state: 'attached',
   users: [],
-  strangers: []
+  strangers: [],
+  idleSince: null
 };
 
 let root: Root;

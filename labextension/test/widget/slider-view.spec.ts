@@ -71,3 +71,18 @@ test('news do not move a thumb that is being moved', () => {
   input().dispatchEvent(new Event('change'));
   expect(commits).toEqual([250]);
 });
+
+test('a GPU that is open without work has a line, a busy one has none', () => {
+  const two = parseView(golden('views').find(one => /open and idle/.test(one.name))!.view, 'view');
+  const lines = () =>
+    Array.from(slider.root.querySelectorAll('.jp-gpu-InCell-idle p'), line => line.textContent);
+  const [first, second] = two.gpus;
+  const since = Math.floor(Date.now() / 1000) - 12 * 60;
+  show({ ...two, gpus: [{ ...first, idleSince: since }, second] });
+  expect(lines()).toEqual(['GPU 0: Idle for 12 min: nothing runs on it']);
+  show({ ...two, gpus: [second] });
+  expect(lines()).toEqual([]);
+  show({ ...two, gpus: [{ ...first, idleSince: since }] });
+  show(null);
+  expect(lines()).toEqual([]);
+});
