@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -26,18 +25,20 @@ class Reaper:
     """The process that ends what this one has started."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
 
     def start(self) -> None:
         """Mark all processes that are started from now on, and start the one that ends them."""
         os.environ[MARK] = value = uuid.uuid4().hex
-        # The pipe ends with this process. The session of its own keeps it from the Ctrl-C that ends the tests.
-        self._process = subprocess.Popen(
+        reading, self._pipe = os.pipe()  # the writing end is closed with this process, however it ends
+        os.posix_spawn(  # no `Popen`, which warns of a process that lives on
+            sys.executable,
             [sys.executable, "-S", __file__, value],
-            stdin=subprocess.PIPE,
-            env={key: text for key, text in os.environ.items() if key != MARK},
-            start_new_session=True,
+            {key: text for key, text in os.environ.items() if key != MARK},
+            file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0)],
+            setsid=True,  # keeps it from the Ctrl-C that ends the tests
         )
+        os.close(reading)
 
 
 def marked(value: str) -> Iterator[int]:

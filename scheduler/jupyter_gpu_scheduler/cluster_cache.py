@@ -309,7 +309,7 @@ class ClusterCache:
                 if self._is_as_assumed(found):
                     self._pods[uid] = found
                 else:
-                    self._take_pod(found)
+                    self._take_pod(found, assumed=True)
             else:
                 self._put_pod(uid)
         self._on_change()
@@ -356,7 +356,8 @@ class ClusterCache:
         known = self._pods.get(uid)
         return known is None or objects.newer_version(resource_version, known.resource_version)
 
-    def _take_pod(self, record: PodRecord) -> None:
+    def _take_pod(self, record: PodRecord, *, assumed: bool = False) -> None:
+        """Take over a newer version of a pod; ``assumed``: the snapshot still has it with a write that has ended."""
         uid = record.state.uid
         self._count(uid, record.usage)
         if not record.matters or (self._namespaces and record.state.namespace not in self._namespaces):
@@ -373,7 +374,7 @@ class ClusterCache:
             del self._pending_writes[uid]
         self._withhold_node(uid, record.state.node if record.opaque else "")
         same = known is not None and known.state == record.state and self._paced[uid] == asked
-        if bound or not same or not self.owners.has_settled(record.state.owner):
+        if assumed or bound or not same or not self.owners.has_settled(record.state.owner):
             self._put_pod(uid)
 
     def _forget_pod(self, uid: str) -> None:

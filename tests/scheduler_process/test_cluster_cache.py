@@ -139,6 +139,20 @@ def test_share_that_is_taken_away_drains_until_the_write_is_confirmed() -> None:
     assert state.attached == Attached(1)
 
 
+def test_refused_binding_of_a_changed_pod_keeps_nothing() -> None:
+    """The Binding met a newer version of the pod, in which nothing changed that matters here."""
+    found = empty_cache()
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1)))
+    pending_write = found.assume("a", Allocated(1, (GpuShare("n0-0", 1000),)), "n0")
+    assert found.snapshot.free("n0-0") == 0
+    found.finish_write("a", pending_write, read_pod(pod("a", 2)))
+    assert found.snapshot.free("n0-0") == 1000
+    state = found.snapshot.pod("a")
+    assert state
+    assert state.node == ""
+
+
 def test_version_in_which_nothing_changed_is_known() -> None:
     """Most new versions of a pod have nothing new for the scheduler; the next write still names the newest version."""
     found = empty_cache()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.backends.local.records.record import MAX_BYTES, Record
 from jupyter_gpu.backends.local.records.store import Contents, StateStore
 from jupyter_gpu.common.state_dir import default_path
+from jupyter_gpu.model import quantity
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
@@ -27,9 +28,12 @@ OTHER = "f" * 32
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=20)
 numbers = st.integers(0, 2**53 - 1)
-shares = st.builds(GpuShare, words, st.integers(1, 1000), st.integers(0, MAX_BYTES))
+memories = st.integers(0, quantity.MAX_BYTES)
+shares = st.builds(GpuShare, words, st.integers(1, 1000), memories)
 holders = st.builds(Holder, st.integers(0, 2**31 - 1), words, st.booleans())
-draining = st.builds(DrainingShare, words, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple))
+draining = st.builds(
+    DrainingShare, words, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple), memory=memories
+)
 reasons = st.none() | st.sampled_from(Reason)
 processes = st.builds(ProcessId, st.integers(1, 2**31 - 1), numbers)
 
