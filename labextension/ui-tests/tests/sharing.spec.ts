@@ -89,7 +89,10 @@ test('an idle share lends its half, bursts from its bank and gets its half back'
   context
 }) => {
   test.setTimeout(300_000);
-  const page = await open(context, mine, 'burst 4');
+  const [page, training] = await Promise.all([
+    open(context, mine, 'burst 4'),
+    open(context, neighbour, 'steady 300')
+  ]);
   const card = new Card(new Panel(page, mine));
   await card.panel.statusItem.click();
   await expect(card.root.getByRole('paragraph').getByText(/^Shared with 1 other/)).toBeVisible();
@@ -103,7 +106,6 @@ test('an idle share lends its half, bursts from its bank and gets its half back'
   await expect(card.row('Neighbours')).toHaveText(/^Shared with 1 other/);
 
   // The neighbour trains: it grows by what this one does not use.
-  const training = await open(context, neighbour, 'steady 300');
   await command(training, 'notebook:run-all-cells');
   await expect(training.locator('.jp-OutputArea-output')).toContainText('works');
   const theirs = new Card(new Panel(training, neighbour));
@@ -131,13 +133,16 @@ test('an idle share lends its half, bursts from its bank and gets its half back'
   expect(await theirs.drawn('waiting')).toBe(true);
   await expect(card.row('Memory')).toHaveText(/^6\d MiB/);
 
+  // Pictures take long while others compute.
+  await command(training, 'notebook:interrupt-kernel');
+  await training.close();
+  await page.locator('.jp-OutputArea-output').getByText('done').waitFor({ timeout: MS });
   for (const [name, theme] of Object.entries(THEMES)) {
     await showTheme(page, theme);
     expect(await card.panel.axe()).toEqual([]);
     await card.root.scrollIntoViewIfNeeded();
     await card.panel.shot(`share-${name}`);
   }
-  await page.locator('.jp-OutputArea-output').getByText('done').waitFor({ timeout: MS });
 });
 
 test('the card fits a narrow side bar, as picture and as table', async ({ page }) => {
