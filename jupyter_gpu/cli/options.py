@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from . import offers
 
 if TYPE_CHECKING:
-    from jupyter_gpu.kernel.api import Gpu
+    from jupyter_gpu.kernel.api import ServerGpus
     from jupyter_gpu.kernel.client import Client
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
@@ -107,11 +107,11 @@ def client(options: argparse.Namespace) -> Client:
         return Client(found)
 
 
-def gpus(options: argparse.Namespace) -> Gpu:
-    """Return the `Gpu` of that server."""
-    from jupyter_gpu.kernel.api import Gpu
+def gpus(options: argparse.Namespace) -> ServerGpus:
+    """Return the `ServerGpus` of that server."""
+    from jupyter_gpu.kernel.api import ServerGpus
 
-    return Gpu(client(options))
+    return ServerGpus(client(options))
 
 
 def _priority(text: str) -> int | str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .waiting import Patience, Pause, Steps
 
 
-class Gpu:
+class ServerGpus:
     """The GPUs of the Jupyter server that this code belongs to, the same as in its panel.
 
     Every method raises `ServerUnreachable` where no server is found or none answers; one kind of
@@ -340,4 +340,4 @@ def _report(view: View) -> GpuStatus:
     return GpuStatus(view, guard.seen(view))
 
 
-gpu = Gpu()
+gpu = ServerGpus()

@@ -39,7 +39,7 @@ _PATIENCE = 600.0
 
 
 class AtLeast:
-    """See `Gpu.at_least`. One instance can be entered again, also inside itself."""
+    """See `ServerGpus.at_least`. One instance can be entered again, also inside itself."""
 
     def __init__(self, gpu: Runner, milli: int, patience: Callable[[], Patience]) -> None:
         self._gpu, self._milli, self._patience = gpu, milli, patience

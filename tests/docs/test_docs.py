@@ -20,7 +20,7 @@ import yaml
 import jupyter_gpu
 from jupyter_gpu.cli import codes as exits
 from jupyter_gpu.cli.parser import parser as command_line
-from jupyter_gpu.kernel.api import Gpu
+from jupyter_gpu.kernel.api import ServerGpus
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.server.app import GpuExtension
@@ -178,7 +178,7 @@ def test_python_examples_are_valid(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "jupyter_gpu":
                 assert all(hasattr(jupyter_gpu, alias.name) for alias in node.names)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gpu":
-                assert hasattr(Gpu, node.attr), node.attr
+                assert hasattr(ServerGpus, node.attr), node.attr
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 check_call(node, node.func)
 
@@ -187,7 +187,7 @@ def check_call(call: ast.Call, function: ast.Attribute) -> None:
     """Check that a call of a method of `gpu` binds to its signature."""
     if isinstance(function.value, ast.Name) and function.value.id == "gpu":
         keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
-        inspect.signature(getattr(Gpu, function.attr)).bind(None, *call.args, **keywords)
+        inspect.signature(getattr(ServerGpus, function.attr)).bind(None, *call.args, **keywords)
 
 
 def test_figures_of_the_cluster_guide_are_those_of_the_readme() -> None:

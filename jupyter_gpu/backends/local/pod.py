@@ -26,7 +26,7 @@ from .records.store import plain_errors
 from .rules.views import KnownState, ShareTroubles, Troubles, Visibility, compose
 from .scans.pod_scanner import PodScanner
 from .site import surroundings
-from .steps import Parts, Steps
+from .steps import Parts, PodSteps
 from .use_looks import UseLooks
 
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
@@ -63,7 +63,7 @@ class Pod:
             every=self._settings.look,
             rest=self._settings.rest,
         )
-        self._steps = Steps(
+        self._steps = PodSteps(
             Parts(
                 self._store,
                 self._own,

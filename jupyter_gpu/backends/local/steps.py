@@ -47,7 +47,7 @@ class Parts(NamedTuple):
     uses: UseLooks
 
 
-class Steps:
+class PodSteps:
     """The steps of one pod. ``patience``: seconds after which its wish is overdue."""
 
     def __init__(self, parts: Parts, patience: float) -> None:

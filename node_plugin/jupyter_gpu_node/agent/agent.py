@@ -28,7 +28,7 @@ from jupyter_gpu_node.processes.process_ends import ProcessEnds
 
 from .pod import ManagedPod
 from .release import FIRST_PAUSE
-from .steps import Steps
+from .steps import AgentSteps
 from .tools import Tools
 
 POINTS = (
@@ -83,7 +83,7 @@ class Agent:
             newest=True,
         )
         self._managed: dict[str, ManagedPod] = {}
-        self._steps = Steps(tools, self._managed, self.rights)
+        self._steps = AgentSteps(tools, self._managed, self.rights)
         self._tasks: asyncio.TaskGroup | None = None
         self._strangers: frozenset[str] = frozenset()
         self.ready = asyncio.Event()

@@ -40,7 +40,7 @@ def _now() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
-class Steps:
+class AgentSteps:
     """The steps of pods. ``managed``: all pods that the agent manages.
 
     ``rights``: returns which GPUs they may have open.

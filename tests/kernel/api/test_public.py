@@ -14,7 +14,7 @@ import pytest
 
 import jupyter_gpu
 from jupyter_gpu import gpu
-from jupyter_gpu.kernel.api import Gpu
+from jupyter_gpu.kernel.api import ServerGpus
 from jupyter_gpu.model import errors
 
 HEAVY = (
@@ -115,7 +115,7 @@ def test_version_is_no_submodule() -> None:
 
 def test_public_methods() -> None:
     """A public method of `gpu` that is added or removed must be changed here, too."""
-    assert sorted(name for name in vars(Gpu) if not name.startswith("_")) == [
+    assert sorted(name for name in vars(ServerGpus) if not name.startswith("_")) == [
         "aresize",
         "at_least",
         "connect",
@@ -131,7 +131,8 @@ def test_public_methods() -> None:
         "wait",
         "widget",
     ]
-    assert inspect.signature(Gpu.resize).parameters.keys() == inspect.signature(Gpu.aresize).parameters.keys()
+    blocking, awaited = map(inspect.signature, (ServerGpus.resize, ServerGpus.aresize))
+    assert blocking.parameters.keys() == awaited.parameters.keys()
 
 
 def test_module_has_the_methods_of_gpu() -> None:

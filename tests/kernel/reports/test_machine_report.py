@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jupyter_gpu.cli.codes import DONE
-from jupyter_gpu.kernel.api import Gpu
+from jupyter_gpu.kernel.api import ServerGpus
 from jupyter_gpu.kernel.reports.machine import MachineReport, lines
 from jupyter_gpu.model.machine import GpuPart, Machine, MachineGpu, Server, Shown, Totals
 from jupyter_gpu.model.view import GpuLoad
@@ -66,7 +66,7 @@ def test_command_prints_words_or_json(tmp_path: Path) -> None:
         assert " are free; nobody waits." in done.stdout
         machine = Machine.from_json(json.loads(server.cli("machine", "--json").stdout))
         assert machine.totals.used == 1000
-        gpu = Gpu()
+        gpu = ServerGpus()
         gpu.connect(server.url, server.token)
         report = gpu.machine()
         assert isinstance(report, MachineReport)

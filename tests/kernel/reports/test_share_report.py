@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpu.kernel.api import Gpu
+from jupyter_gpu.kernel.api import ServerGpus
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.reports.rules.usage import seconds
 from jupyter_gpu.kernel.reports.shares import GpuUsage, ShareReport, usage
@@ -162,7 +162,7 @@ def answers(site: Site) -> dict[str, object]:  # noqa: F811 - the fixture
 
 def test_report_joins_view_and_sample(site: Site, answers: dict[str, object]) -> None:  # noqa: F811 - the fixture
     """Both come from the server."""
-    gpus = Gpu(Client(site.server_for()))
+    gpus = ServerGpus(Client(site.server_for()))
     assert gpus.usage() == usage(view(250), sample(SHARE), TOTAL)
     assert [path for _, path, _, _ in site.asked] == [f"/base/jupyter-gpu/api/v1/{name}" for name in answers]
 
@@ -171,4 +171,4 @@ def test_unreadable_sample_names_versions_as_cause(site: Site, answers: dict[str
     """Versions that do not fit are the likely cause."""
     answers["sample"] = {"time": 1.0, "gpus": {}, "shares": {"a": {"uuid": "a"}}}
     with pytest.raises(GpuError, match="different versions"):
-        Gpu(Client(site.server_for())).usage()
+        ServerGpus(Client(site.server_for())).usage()

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from jupyter_gpu_node.agent.pod import ManagedPod
-from jupyter_gpu_node.agent.steps import Steps
+from jupyter_gpu_node.agent.steps import AgentSteps
 from jupyter_gpu_node.agent.tools import Tools
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
@@ -28,7 +28,7 @@ def enclosed(pins: Pins, root: Path) -> ManagedPod:
     guarding = SimpleNamespace(pins=pins, cgroups=PodCgroups(root))
     tools = cast("Tools", cast("Any", SimpleNamespace(inventory=inventory, guarding=guarding)))
     pod = ManagedPod(UID)
-    steps = Steps(tools, {UID: pod}, lambda: cast("Any", None))
+    steps = AgentSteps(tools, {UID: pod}, lambda: cast("Any", None))
     assert asyncio.run(steps.guard(pod)) is False
     assert pod.holdings_known
     return pod

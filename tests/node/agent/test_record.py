@@ -8,7 +8,7 @@ from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.pod import ManagedPod
 from jupyter_gpu_node.agent.rules import pod_view
-from jupyter_gpu_node.agent.steps import Steps
+from jupyter_gpu_node.agent.steps import AgentSteps
 from jupyter_gpu_node.agent.tools import Tools
 from jupyter_gpu_node.holders.rules.rights import Rights
 
@@ -34,7 +34,7 @@ def test_pod_may_be_gone_when_its_record_is_written() -> None:
         pod_events=SimpleNamespace(update=shown.append),
         metrics=SimpleNamespace(attached=lambda ref, attached: shown.append((ref.uid, attached))),
     )
-    steps = Steps(cast("Tools", SimpleNamespace(reports=reports)), {"uid": pod}, lambda: Rights({}))
+    steps = AgentSteps(cast("Tools", SimpleNamespace(reports=reports)), {"uid": pod}, lambda: Rights({}))
     asyncio.run(steps.record(pod))
     steps.close()
     assert shown == [POD, ("uid", pod.attached)]
