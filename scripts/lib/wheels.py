@@ -47,7 +47,7 @@ def requirements(kind: str) -> list[str]:
         common = [text for text in project["dependencies"] if Requirement(text).name in PROGRAMS_NEED]
         return [*common, *_own(extras, "hub")]
     lab = [text for text in extras["test"] if Requirement(text).name in LAB_NEEDS]
-    return [*project["dependencies"], *_own(extras, "kubernetes"), *lab]
+    return [*project["dependencies"], *_own(extras, "kubernetes"), *_own(extras, "remote"), *lab]
 
 
 def _own(extras: dict[str, list[str]], extra: str) -> Iterator[str]:

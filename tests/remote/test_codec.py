@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -388,3 +389,42 @@ def test_reducers_of_cloudpickle_are_as_expected() -> None:
     assert (state, lists, dicts) == ({}, None, None)
     assert slots["__globals__"] == {"n": 1}
     assert setter.__name__ == "_function_setstate"
+
+
+CYCLES = """
+import gc, pickle
+from jupyter_gpu.remote import codec
+
+class Array(bytearray):
+    def __reduce_ex__(self, protocol):
+        return bytearray, (pickle.PickleBuffer(self),)
+
+def cycle(kind):
+    here = {"__name__": "__main__", "a": Array(codec.SEPARATE)}
+    array, done = here["a"], codec.pickled(here, ("a",))
+    if kind == 0:
+        array.kept = done
+    elif kind == 1:
+        array.kept = [memoryview(one) for one in done.chunk.buffers]
+    elif kind == 2:
+        array.kept = pickle.PickleBuffer(done.chunk.buffers[0])
+    elif kind == 3:
+        array.kept = memoryview(pickle.PickleBuffer(array)), done, here
+    else:
+        there = {"__name__": "__main__", "kept": done, "array": array}
+        codec.load(there, [done.chunk])
+        array.kept = there
+
+for number in range(1000):
+    cycle(number % 5)
+    if number % 7 == 0:
+        gc.collect()
+gc.collect()
+print("done")
+"""
+
+
+def test_cycles_of_buffers_are_collected() -> None:
+    """Arrays that keep what they were pickled as: the garbage collector ends them without an error or a crash."""
+    ran = subprocess.run([sys.executable, "-X", "dev", "-W", "error", "-c", CYCLES], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done\n", "")

@@ -31,6 +31,8 @@ def test_kernel_is_prepared(start_kernel: StartKernel) -> None:
         kernel.run("print([n for n in ('torch', 'numba', 'ipywidgets', 'tornado.httpclient') if n in sys.modules])")
         == "[]"
     )
+    heavy = "('jupyter_gpu.remote', 'jupyter_gpu.worker', 'cloudpickle')"
+    assert kernel.run(f"print([n for n in sys.modules if n.startswith({heavy})])") == "[]"
 
 
 def test_plain_kernel_is_not_prepared(start_kernel: StartKernel) -> None:

@@ -1,0 +1,348 @@
+"""Connections from a notebook to its worker: a control socket to the first process, and the channels of one kernel.
+
+CurveZMQ on all of them, with keys that both ends know before. There is no event loop: a plain poller works in a cell,
+in a thread and below a running loop. A request ends with its reply, with `WorkerLost`, and with nothing else: Ctrl-C
+becomes a message, as KeyboardInterrupt between receiving and handling would lose one.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+from jupyter_client.session import Session
+from zmq.utils.monitor import recv_monitor_message
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.remote import PYTHON, codec
+from jupyter_gpu.remote.codec import Chunk
+from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started, Word
+
+Message = dict[str, Any]
+
+PATIENCE = 30.0
+"""Seconds that a worker may take to answer before it counts as unreachable; it may have to start a kernel."""
+TICK = 50
+"""Milliseconds between two looks whether there was an interrupt: a signal may wake another thread."""
+BEAT, SILENCE = 5_000, 15_000
+"""Milliseconds between ZeroMQ's own heartbeats, and without one until the other end counts as gone."""
+LAST_INTERRUPT = 3
+"""The interrupt that ends the kernel."""
+_MONITORED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+
+
+class WorkerLost(RuntimeError):
+    """The error of what ran in a worker that ended, or that no longer answers. It may have had effects."""
+
+
+class WorkerRefused(RuntimeError):
+    """The error of what a worker does not do, with its reason."""
+
+
+@dataclass(frozen=True)
+class WorkerAddress:
+    """An address of a worker, and the keys of both ends."""
+
+    where: str
+    """The place, in words for people."""
+    address: str
+    port: int
+    key: str
+    """Public key of the worker."""
+    public: str
+    """Public key of this end."""
+    secret: str = field(repr=False)
+
+    def socket(self, context: zmq.Context[Any], kind: int, port: int, identity: bytes = b"") -> zmq.Socket[Any]:
+        """Return a socket that connects to one of the worker's ports."""
+        made: zmq.Socket[Any] = context.socket(kind)
+        made.linger = 0
+        made.sndhwm = made.rcvhwm = 0
+        made.curve_serverkey = self.key.encode()
+        made.curve_publickey, made.curve_secretkey = self.public.encode(), self.secret.encode()
+        made.heartbeat_ivl, made.heartbeat_timeout = BEAT, SILENCE
+        if identity:
+            made.identity = identity
+        if kind == zmq.SUB:
+            made.subscribe(b"")
+        made.connect(f"tcp://{self.address}:{port}")
+        return made
+
+
+def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Started | Killed:
+    """Ask the first process of a worker; raises `WorkerRefused` and `WorkerLost`."""
+    with zmq.Context() as context, address.socket(context, zmq.DEALER, address.port) as socket:
+        monitor = socket.get_monitor_socket(_MONITORED)
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(monitor, zmq.POLLIN)
+        try:
+            socket.send(word.dump())
+            events = dict(poller.poll(int(patience * 1000)))
+            if socket not in events:
+                raise _lost(address, monitor if monitor in events else None)
+            answer = control.read(socket.recv(), Started, Killed, Refused)
+        except strict.FieldError as error:
+            raise WorkerLost(
+                gettext("The answer of the worker on %1 cannot be read: %2", address.where, error)
+            ) from None
+        finally:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+    if isinstance(answer, Refused):
+        raise WorkerRefused(answer.why)
+    assert isinstance(answer, Started | Killed)
+    return answer
+
+
+def _lost(address: WorkerAddress, monitor: zmq.Socket[Any] | None) -> WorkerLost:
+    """Return the error of a worker that was silent, or of which a monitor tells something."""
+    if monitor is None:
+        return WorkerLost(gettext("The worker on %1 does not answer.", address.where))
+    if recv_monitor_message(monitor)["event"] == zmq.EVENT_DISCONNECTED:
+        return WorkerLost(gettext("The worker on %1 has ended, or the connection to it.", address.where))
+    return WorkerLost(gettext("The worker on %1 does not accept the key of this notebook.", address.where))
+
+
+class Interrupts:
+    """The number of interrupts of a request: by Ctrl-C in the main thread, or by another thread that calls `add`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: Any = signal.SIG_DFL
+
+    def add(self, *_: object) -> None:
+        """Count one."""
+        self.count += 1
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take Ctrl-C meanwhile."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._before = signal.signal(signal.SIGINT, self.add)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._before)
+
+    def asking(self, question: Callable[[], str]) -> str | None:
+        """Return the answer to a question of the user, which Ctrl-C ends as ever; it counts, and None is returned."""
+        if threading.current_thread() is not threading.main_thread():
+            return question()
+        try:
+            signal.signal(signal.SIGINT, self._before)
+            return question()
+        except KeyboardInterrupt:
+            self.add()
+            return None
+        finally:
+            signal.signal(signal.SIGINT, self.add)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What is done with messages that arrive during a request."""
+
+    output: Callable[[Message], None] = lambda _: None
+    """With one of the iopub channel: output, displays, messages of widgets."""
+    answer: Callable[[str, bool], str] | None = None
+    """With a question of ``input()``, and whether it is for a password; None: there is nobody to ask."""
+    say: Callable[[str], None] = lambda _: None
+    """With a sentence for the user."""
+
+
+class Connection:
+    """The channels of one kernel in a worker, for one request at a time."""
+
+    def __init__(self, address: WorkerAddress, kernel: str, folder: str) -> None:
+        """Raises `WorkerRefused` and `WorkerLost`."""
+        self.address, self.kernel = address, kernel
+        started = ask(address, Start(kernel, folder, PYTHON))
+        assert isinstance(started, Started)
+        self._session = Session(key=started.key.encode())
+        self._context = zmq.Context()
+        self._lock = threading.Lock()
+        self._interrupts = Interrupts()
+        self.lost = False
+        """Whether the connection has ended."""
+        try:
+            identity = self._session.bsession
+            self._shell = address.socket(self._context, zmq.DEALER, started.shell, identity)
+            self._monitor = self._shell.get_monitor_socket(_MONITORED)
+            self._stdin = address.socket(self._context, zmq.DEALER, started.stdin, identity)
+            self._control = address.socket(self._context, zmq.DEALER, started.control)
+            self._iopub = address.socket(self._context, zmq.SUB, started.iopub)
+            self._poller = zmq.Poller()
+            for socket in (self._shell, self._monitor, self._stdin, self._control, self._iopub):
+                self._poller.register(socket, zmq.POLLIN)
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self) -> None:
+        """Wait for the welcome of the iopub channel: what is published before it would be lost."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            events = dict(self._poller.poll(TICK))
+            self._check(events)
+            while self._iopub in events and (message := self._receive(self._iopub)) is not None:
+                if message["header"]["msg_type"] == "iopub_welcome":
+                    return
+        raise _lost(self.address, None)
+
+    def close(self) -> None:
+        """Close the channels; the kernel goes on."""
+        self.lost = True
+        self._context.destroy(linger=0)
+
+    def kill(self) -> None:
+        """Have the first process end the kernel, whatever it does."""
+        ask(self.address, Kill(self.kernel))
+
+    def interrupt(self) -> None:
+        """Interrupt the request that runs in another thread."""
+        self._interrupts.add()
+
+    def push(self, chunks: Sequence[Chunk], listener: Listener | None = None) -> dict[str, str]:
+        """Bind values there; return why some could not be."""
+        header, parts = codec.frames(chunks)
+        reply = self.request("gpu_push", {"chunks": header}, listener, buffers=parts)
+        return dict(_done(reply)["content"]["failed"])
+
+    def pull(
+        self, names: Sequence[str], *, limit: int | None = None, host_copies: bool = False
+    ) -> tuple[list[Chunk], dict[str, str], list[str]]:
+        """Return values, why others cannot be sent, and the names of those above the limit of bytes."""
+        asked = {"names": list(names), "limit": limit, "host_copies": host_copies}
+        reply = _done(self.request("gpu_pull", asked))
+        content = reply["content"]
+        return codec.read_frames(content["chunks"], reply["buffers"]), content["failed"], content["large"]
+
+    def run(self, code: str, listener: Listener | None = None) -> Message:
+        """Run code there; return the reply, whose status may be ``error``."""
+        stdin = listener is not None and listener.answer is not None
+        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": stdin, "stop_on_error": False}
+        return self.request("execute_request", {**content, "user_expressions": {}}, listener)
+
+    def request(
+        self,
+        kind: str,
+        content: Mapping[str, Any],
+        listener: Listener | None = None,
+        *,
+        buffers: Sequence[Any] = (),
+        replies: bool = True,
+    ) -> Message:
+        """Send a request; return its reply when the kernel is idle again. Raises `WorkerLost`.
+
+        Of a message without a reply, such as one of a widget, an empty one is returned.
+        """
+        with self._lock:
+            if self.lost:
+                raise WorkerLost(gettext("The connection to the worker on %1 has ended.", self.address.where))
+            self._interrupts = interrupts = Interrupts()
+            with interrupts.taken():
+                try:
+                    message = self._session.msg(kind, dict(content))
+                    self._session.send(self._shell, message, buffers=list(buffers))
+                    pending = _Request(message["header"]["msg_id"], listener or Listener(), not replies)
+                    while not pending.done:
+                        self._turn(pending, interrupts)
+                except BaseException:
+                    self.close()
+                    raise
+            return pending.reply
+
+    def _turn(self, pending: _Request, interrupts: Interrupts) -> None:
+        events = dict(self._poller.poll(TICK))
+        ended = self._monitor in events  # then the last words may be in any channel
+        for socket in (self._iopub, self._shell, self._stdin, self._control):
+            while (ended or socket in events) and (message := self._receive(socket)) is not None:
+                if socket is self._iopub:
+                    if message["parent_header"].get("session") == self._session.session:  # not of another connection
+                        pending.published(message)
+                elif socket is self._shell:
+                    pending.replied(message)
+                elif socket is self._stdin:
+                    self._answer(pending.listener, message, interrupts)
+        if not pending.done:
+            self._check(events)
+        while pending.interrupts < interrupts.count and not pending.done:
+            self._interrupt(pending)
+
+    def _interrupt(self, pending: _Request) -> None:
+        pending.interrupts += 1
+        if pending.interrupts < LAST_INTERRUPT:
+            self._session.send(self._control, "interrupt_request", {"of": pending.id})
+        if pending.interrupts == LAST_INTERRUPT - 1:
+            pending.listener.say(
+                gettext("The worker has not stopped yet: it may be in a call that cannot be interrupted. "
+                        "Interrupt once more to end the worker; its variables are lost then.")
+            )  # fmt: skip
+        elif pending.interrupts == LAST_INTERRUPT:
+            self.kill()
+
+    def _answer(self, listener: Listener, message: Message, interrupts: Interrupts) -> None:
+        asked, answer = message["content"], listener.answer
+        if message["header"]["msg_type"] != "input_request" or answer is None:
+            return
+        value = interrupts.asking(lambda: answer(str(asked.get("prompt", "")), bool(asked.get("password"))))
+        if value is not None:
+            self._session.send(self._stdin, "input_reply", {"value": value}, parent=message["header"])
+
+    def _receive(self, socket: zmq.Socket[Any]) -> Message | None:
+        """Return the next message of a channel; None if there is none."""
+        _, message = self._session.recv(socket, copy=False)
+        return message
+
+    def _check(self, events: Mapping[Any, int]) -> None:
+        if self._monitor in events:
+            raise _lost(self.address, self._monitor)
+
+
+class _Request:
+    """A request that runs."""
+
+    def __init__(self, identity: str, listener: Listener, replied: bool) -> None:
+        self.id, self.listener = identity, listener
+        self.reply: Message = {}
+        self.interrupts = 0
+        self._replied, self._idle = replied, False
+
+    @property
+    def done(self) -> bool:
+        """Whether its reply and all of its output have arrived."""
+        return self._replied and self._idle
+
+    def published(self, message: Message) -> None:
+        """Handle a message of the iopub channel; that of an earlier request, such as one of a thread, is shown, too."""
+        if message["header"]["msg_type"] != "status":
+            self.listener.output(message)
+        elif message["content"]["execution_state"] == "idle" and message["parent_header"].get("msg_id") == self.id:
+            self._idle = True
+
+    def replied(self, message: Message) -> None:
+        """Handle a reply."""
+        if message["parent_header"].get("msg_id") == self.id:
+            self.reply, self._replied = message, True
+
+
+def _done(reply: Message) -> Message:
+    """Return a reply of ours; raises what went wrong there."""
+    content = reply["content"]
+    if content.get("status") == "ok":
+        return reply
+    if content.get("ename") == "KeyboardInterrupt":
+        raise KeyboardInterrupt
+    raise WorkerRefused(gettext("The worker could not do that: %1: %2", content.get("ename"), content.get("evalue")))

@@ -1,0 +1,68 @@
+"""A worker on the notebook's own machine: a fresh process in the same environment, which sees the GPUs of now.
+
+The notebook's kernel starts it itself. So it has the same Python, is held to the same GPUs as all programs of the
+server, and ends with the kernel: by the end of a pipe, also if the kernel is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import zmq
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.remote.connection import WorkerAddress, WorkerLost
+from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Serve, Serving
+
+LOOPBACK = "127.0.0.1"
+_PATIENCE = 10.0
+
+
+class LocalWorker:
+    """The first process of a worker on this machine."""
+
+    def __init__(self) -> None:
+        """Raises `WorkerLost` if it ends before it serves."""
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "jupyter_gpu.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the kernel
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(Serve(LOOPBACK, (public,)).dump() + b"\n")
+            with self._process.stdout as answer:
+                serving = control.read(answer.readline(control.MAX_BYTES), Serving)
+        except strict.FieldError:
+            self.close()
+            raise WorkerLost(gettext("The worker ended as it started (status %1).", self._process.returncode)) from None
+        except BaseException:
+            self.close()
+            raise
+        self.address = WorkerAddress("this machine", LOOPBACK, serving.port, serving.key, public, secret)
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End it and its kernels."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

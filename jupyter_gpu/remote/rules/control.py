@@ -1,0 +1,171 @@
+"""Pure: the words between a notebook and the first process of a worker, which starts and kills the worker's kernels.
+
+Each is a JSON object with one field, its kind::
+
+    first process, its stdin     {"serve": {"address": "127.0.0.1", "allow": ["<public key>"]}}
+    first process, its stdout    {"serving": {"port": 40123, "key": "<public key>"}}
+    notebook                     {"start": {"kernel": "<id>", "folder": "/home/ann", "python": "3.11"}}
+                                 {"kill": {"kernel": "<id>"}}
+    first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
+                                              "control": 40127}}
+                                 {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
+    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key"}}
+
+Only the last has a secret key; it goes through a pipe to a child process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeVar
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.service import read_key
+
+MAX_BYTES = 16 * 1024
+"""Bytes of one of these messages."""
+MAX_KERNELS = 8
+"""Kernels of a worker at a time."""
+_TEXT = strict.text(200)
+_PATH = strict.text(4096)
+_PORT = strict.integer(1, 65535)
+_KEYS = strict.list_of(read_key, 4)
+
+T = TypeVar("T", bound="Word")
+
+
+class Word:
+    """A message; ``kind`` is its one field."""
+
+    kind: ClassVar[str]
+    reads: ClassVar[Mapping[str, Callable[[Any, str], Any]]]
+    """The reader of each field."""
+
+    def dump(self) -> bytes:
+        """Return it as bytes."""
+        return strict.dumps({self.kind: asdict(self)}).encode()  # type: ignore[call-overload] # all are dataclasses
+
+
+@dataclass(frozen=True)
+class Serve(Word):
+    """The first message of a first process: where it listens, and whose keys it allows."""
+
+    address: str
+    allow: tuple[str, ...]
+
+    kind = "serve"
+    reads: ClassVar = {"address": _TEXT, "allow": _KEYS}
+
+
+@dataclass(frozen=True)
+class Serving(Word):
+    """The answer to it: where the first process listens for `Start` and `Kill`, and its public key."""
+
+    port: int
+    key: str
+
+    kind = "serving"
+    reads: ClassVar = {"port": _PORT, "key": read_key}
+
+
+@dataclass(frozen=True)
+class Start(Word):
+    """A notebook that asks for a kernel in the worker, or for the one that it has there already."""
+
+    kernel: str
+    """Name that the notebook chose."""
+    folder: str
+    """Working directory; where it is missing there, the kernel keeps that of the first process."""
+    python: str
+    """Version of the notebook's Python, such as ``3.11``: pickled functions are of one version."""
+
+    kind = "start"
+    reads: ClassVar = {"kernel": _TEXT, "folder": _PATH, "python": _TEXT}
+
+
+@dataclass(frozen=True)
+class Started(Word):
+    """The answer to it: the ports of the kernel, and the key with which its messages are signed."""
+
+    key: str
+    shell: int
+    iopub: int
+    stdin: int
+    control: int
+
+    kind = "started"
+    reads: ClassVar = {"key": _TEXT, "shell": _PORT, "iopub": _PORT, "stdin": _PORT, "control": _PORT}
+
+
+@dataclass(frozen=True)
+class Kill(Word):
+    """A notebook that ends its kernel in the worker, whatever that does."""
+
+    kernel: str
+
+    kind = "kill"
+    reads: ClassVar = {"kernel": _TEXT}
+
+
+@dataclass(frozen=True)
+class Killed(Word):
+    """The answer to it."""
+
+    kernel: str
+
+    kind = "killed"
+    reads: ClassVar = {"kernel": _TEXT}
+
+
+@dataclass(frozen=True)
+class Refused(Word):
+    """The answer to what cannot be done."""
+
+    why: str
+
+    kind = "refused"
+    reads: ClassVar = {"why": strict.label(1000)}
+
+
+@dataclass(frozen=True)
+class Run(Word):
+    """The first message of a kernel: where it listens, its key pair, whose keys it allows, and how it signs."""
+
+    address: str
+    public: str
+    secret: str
+    allow: tuple[str, ...]
+    key: str
+
+    kind = "run"
+    reads: ClassVar = {"address": _TEXT, "public": read_key, "secret": read_key, "allow": _KEYS, "key": _TEXT}
+
+    def __repr__(self) -> str:
+        return f"Run({self.address!r}, {self.public!r})"  # without what is secret
+
+
+def read(data: bytes, *kinds: type[T]) -> T:
+    """Return the message in some bytes, which must be one of ``kinds``; raises `strict.FieldError`."""
+    body = strict.an_object(strict.loads(data, MAX_BYTES), "message")
+    word = next((word for word in kinds if body.keys() == {word.kind}), None)
+    if word is None:
+        wanted = ", ".join(word.kind for word in kinds)
+        raise strict.FieldError(gettext("The message must have one field, one of: %1.", wanted))
+    fields = strict.an_object(body[word.kind], word.kind)
+    return word(**{name: strict.required(fields, name, reads) for name, reads in word.reads.items()})
+
+
+def refusal(start: Start, python: str, kernels: int) -> str:
+    """Return why a worker with some Python and some kernels does not start another one; empty if it does."""
+    if start.python != python:
+        return gettext(
+            "The worker has Python %1 and this notebook %2: functions of one cannot be read by the other. "
+            "Use a notebook image with the same Python for both.",
+            python,
+            strict.printable(start.python, 20),
+        )
+    if kernels >= MAX_KERNELS:
+        return gettext("The worker has %1 kernels, as many as it may have: end one of the notebooks.", kernels)
+    return ""

@@ -1,0 +1,1 @@
+"""Processes that run what a notebook sends: the first process of a worker, and its kernels."""

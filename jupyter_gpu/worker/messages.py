@@ -1,0 +1,133 @@
+"""The kernel of a worker: an IPython kernel with messages of ours, and with interrupts that are never lost.
+
+Names and values travel by two requests on the shell channel:
+
+- ``gpu_push``: buffers are bound in the namespace (`codec.load`); its reply names what could not be loaded.
+- ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
+
+Stock ipykernel raises KeyboardInterrupt wherever it is between two cells, or drops it, and then no reply comes. Here
+``interrupt_request`` says which request it means (``of``): SIGINT is raised once, and inside that request only. If it
+comes before its request, it waits for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+from ipykernel.ipkernel import IPythonKernel
+
+from jupyter_gpu.remote import codec
+
+Reply = dict[str, Any]
+MAX_EARLY = 100
+"""Interrupts that wait for their requests."""
+
+
+class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
+    """The kernel of a worker."""
+
+    msg_types: ClassVar = [*IPythonKernel.msg_types, "gpu_push", "gpu_pull"]
+    control_msg_types: ClassVar = [name for name in IPythonKernel.control_msg_types if name != "execute_request"]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._running: str | None = None
+        self._due: str | None = None
+        self._early: dict[str, None] = {}
+        signal.signal(signal.SIGINT, self._on_sigint)
+
+    def pre_handler_hook(self) -> None:
+        """Leave the handler of SIGINT as it is, and so in `post_handler_hook`."""
+
+    def post_handler_hook(self) -> None:
+        """See `pre_handler_hook`."""
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Interrupt the request that is named, now or as soon as it begins. In the control thread."""
+        of = parent["content"].get("of", self._running)
+        if isinstance(of, str):
+            # In this order, and the other way round in `_interruptible`: one of both sees what the other did.
+            self._early[of] = None
+            for old in list(self._early)[:-MAX_EARLY]:
+                self._early.pop(old, None)
+            if self._running == of:
+                self._due = of
+                self._send_interrupt_children()
+                self.io_loop.add_callback(lambda: None)  # a cell that awaits: its loop looks for signals when it wakes
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    def _on_sigint(self, *_: object) -> None:
+        due, self._due = self._due, None
+        if due is not None and due == self._running:
+            self._early.pop(due, None)
+            raise KeyboardInterrupt
+
+    async def _interruptible(self, work: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Do the work of the current request; return an error if it is interrupted, wherever that is."""
+        request = str(self.get_parent("shell")["header"]["msg_id"])
+        try:
+            try:
+                self._running = request
+                if request in self._early:
+                    raise KeyboardInterrupt
+                return await work()
+            finally:
+                self._running = None
+        except KeyboardInterrupt as error:
+            self._running = None
+            return _failed(error)
+        finally:
+            self._early.pop(request, None)
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> Reply:
+        """Run a cell."""
+
+        async def work() -> Reply:
+            reply: Reply = await super(GpuKernel, self).do_execute(*args, **kwargs)
+            return reply
+
+        reply = await self._interruptible(work)
+        return {"execution_count": self.execution_count, "user_expressions": {}, "payload": [], **reply}
+
+    async def gpu_push(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Bind what was sent."""
+
+        async def work() -> Reply:
+            chunks = codec.read_frames(parent["content"]["chunks"], parent["buffers"])
+            return {"status": "ok", "failed": codec.load(self.shell.user_ns, chunks)}
+
+        await self._answer(stream, ident, parent, work, [])
+
+    async def gpu_pull(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Send names."""
+        parts: list[Any] = []
+
+        async def work() -> Reply:
+            asked, space = parent["content"], self.shell.user_ns
+            copies = bool(asked.get("host_copies"))
+            found = codec.measure(space, asked["names"], limit=asked.get("limit"), host_copies=copies, follow=False)
+            header, made = codec.frames(codec.chunks(space, found, found.pickled, host_copies=copies))
+            parts.extend(made)
+            return {"status": "ok", "chunks": header, "failed": dict(found.failed), "large": sorted(found.large)}
+
+        await self._answer(stream, ident, parent, work, parts)
+
+    async def _answer(
+        self, stream: Any, ident: Any, parent: dict[str, Any], work: Callable[[], Awaitable[Reply]], parts: list[Any]
+    ) -> None:
+        """Answer a request of ours, whatever its work raises."""
+        try:
+            reply = await self._interruptible(work)
+        except Exception as error:
+            reply = _failed(error)
+        buffers = parts if reply["status"] == "ok" else []
+        kind = parent["header"]["msg_type"] + "_reply"
+        self.session.send(stream, kind, reply, parent, ident=ident, buffers=buffers)
+
+
+def _failed(error: BaseException) -> Reply:
+    lines = traceback.format_exception(error)
+    return {"status": "error", "ename": type(error).__name__, "evalue": str(error), "traceback": lines}

@@ -1,0 +1,97 @@
+"""Words between a notebook and the first process of a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.service import Z85
+from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Run, Serve, Serving, Start, Started, Word, read
+
+KINDS: tuple[type[Word], ...] = (Serve, Serving, Start, Started, Kill, Killed, Refused, Run)
+KEY = "a" * 40
+
+texts = st.text("abc.:/ é", min_size=1, max_size=50)
+ports = st.integers(1, 65535)
+# The number in a key has 32 bytes, so five letters are at most those of 2³² - 1.
+keys = st.lists(st.text(Z85[:80], min_size=5, max_size=5), min_size=8, max_size=8).map("".join)
+words = st.one_of(
+    st.builds(Serve, texts, st.lists(keys, max_size=4).map(tuple)),
+    st.builds(Serving, ports, keys),
+    st.builds(Start, texts, texts, texts),
+    st.builds(Started, texts, ports, ports, ports, ports),
+    st.builds(Kill, texts),
+    st.builds(Killed, texts),
+    st.builds(Refused, texts),
+    st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts),
+)
+
+
+@given(words)
+def test_word_arrives_as_it_was_sent(word: Word) -> None:
+    """Every kind, with any content."""
+    assert read(word.dump(), *KINDS) == word
+
+
+@given(
+    st.binary(max_size=200) | st.recursive(st.none() | texts | ports, st.lists).map(lambda v: json.dumps(v).encode())
+)
+def test_other_bytes_are_refused(data: bytes) -> None:
+    """Nothing else is raised, whatever arrives."""
+    with pytest.raises(FieldError):
+        read(data, *KINDS)
+
+
+@given(
+    words, st.sampled_from(["port", "key", "kernel", "shell", "allow", "why"]), st.none() | st.text() | st.integers()
+)
+def test_wrong_fields_are_refused(word: Word, name: str, value: Any) -> None:
+    """A field is missing, or is something else: either the word is read all the same, or it is refused."""
+    body = json.loads(word.dump())
+    fields = body[word.kind]
+    if name in fields:
+        fields[name] = value
+        with contextlib.suppress(FieldError):
+            assert getattr(read(json.dumps(body).encode(), *KINDS), name) is not None
+        del fields[name]
+        with pytest.raises(FieldError, match=name):
+            read(json.dumps(body).encode(), *KINDS)
+
+
+def test_only_kinds_that_are_expected_are_read() -> None:
+    """The sentence names them."""
+    with pytest.raises(FieldError, match="one of: start, kill"):
+        read(Killed("k").dump(), Start, Kill)
+    with pytest.raises(FieldError, match="one of: start"):
+        read(b'{"start": {}, "kill": {}}', Start)
+    with pytest.raises(FieldError, match="bytes"):
+        read(Kill("k" * 20_000).dump(), Kill)
+
+
+def test_secret_key_is_in_no_log() -> None:
+    """Neither that nor what signs messages is in the text of the word."""
+    text = repr(Run("127.0.0.1", KEY, "b" * 40, (KEY,), "signs"))
+    assert "127.0.0.1" in text
+    assert "bbb" not in text
+    assert "signs" not in text
+
+
+def test_another_python_is_refused() -> None:
+    """Its pickled functions could not be read."""
+    start = Start("k", "/home/ann", "3.10")
+    assert "has Python 3.11 and this notebook 3.10" in control.refusal(start, "3.11", 0)
+    assert control.refusal(Start("k", "/home/ann", "3.11"), "3.11", 0) == ""
+
+
+def test_number_of_kernels_has_a_limit() -> None:
+    """The one above it is refused."""
+    start = Start("k", "/home/ann", "3.11")
+    assert control.refusal(start, "3.11", control.MAX_KERNELS - 1) == ""
+    assert "8 kernels" in control.refusal(start, "3.11", control.MAX_KERNELS)

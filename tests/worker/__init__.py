@@ -1,0 +1,1 @@
+"""Workers: real processes, real sockets."""
