@@ -1,0 +1,90 @@
+"""Calls of functions in a worker: the function and its arguments go there with what it uses, its result comes back.
+
+The function reads the notebook's values of now, as if it was called here. What it assigns to global names stays in the
+worker, like every change of an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.remote import codec
+from jupyter_gpu.remote.codec import CannotSend, Namespace, TooLarge
+from jupyter_gpu.remote.connection import Connection, Listener, WorkerRefused
+
+CALL, RESULT, ERROR = "_gpu_call", "_gpu_result", "_gpu_error"
+"""Names in the worker's namespace during a call: what is called, what it returned, what it raised."""
+_CODE = f"""
+try:
+    {RESULT} = {CALL}[0](*{CALL}[1], **{CALL}[2])
+except BaseException as {ERROR}_:
+    {ERROR} = {ERROR}_.with_traceback(None)
+    raise
+finally:
+    del {CALL}
+"""
+
+
+def call(
+    connection: Connection,
+    space: Namespace,
+    function: Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    named: Mapping[str, Any] | None = None,
+    listener: Listener | None = None,
+    limit: int | None = None,
+) -> Any:
+    """Call a function in the worker and return its result.
+
+    ``space`` is the namespace of the notebook. Raises what the function raises; `CannotSend` if something cannot be
+    sent, and then it was not called; `TooLarge` if the result has more than ``limit`` bytes; KeyboardInterrupt.
+    """
+    _send(connection, space, (function, tuple(arguments), dict(named or {})))
+    reply = connection.run(_CODE, listener)["content"]
+    try:
+        if reply["status"] == "ok":
+            return _pulled(connection, space, RESULT, limit)
+        raise _error(connection, space, reply)
+    finally:
+        connection.run(f"globals().pop({RESULT!r}, None), globals().pop({ERROR!r}, None); None")
+
+
+def _send(connection: Connection, space: Namespace, called: tuple[Any, ...]) -> None:
+    """Send what is called, and the global names that it uses, directly or through functions that it uses."""
+    space[CALL] = called  # only names are measured, so that functions are known as those of this namespace
+    try:
+        found = codec.measure(space, {CALL})
+        why = dict(found.failed) or connection.push(codec.chunks(space, found, found.pickled))
+    finally:
+        del space[CALL]
+    for name, reason in sorted(why.items()):
+        if name == CALL:
+            raise CannotSend(gettext("The function or one of its arguments cannot be sent: %1.", reason))
+        raise CannotSend(gettext("%1, which the function uses, cannot be sent: %2.", name, reason))
+
+
+def _pulled(connection: Connection, space: Namespace, name: str, limit: int | None) -> Any:
+    """Return a value of the worker; raises `CannotSend` and `TooLarge`."""
+    chunks, failed, large = connection.pull([name], limit=limit, host_copies=True)
+    if large:
+        raise TooLarge(gettext("The result of the function is larger than %1 bytes.", limit))
+    failed |= codec.load(space, chunks)
+    value = space.pop(name, None)
+    if failed:
+        raise CannotSend(gettext("The result of the function cannot be sent: %1.", failed[name]))
+    return value
+
+
+def _error(connection: Connection, space: Namespace, reply: Mapping[str, Any]) -> BaseException:
+    """Return the error that the function raised, with its traceback there as a note."""
+    if reply["ename"] == "KeyboardInterrupt":
+        return KeyboardInterrupt()
+    error: BaseException = WorkerRefused(f"{reply['ename']}: {reply['evalue']}")
+    with suppress(CannotSend):
+        raised = _pulled(connection, space, ERROR, None)
+        error = raised if isinstance(raised, BaseException) else error
+    error.add_note("In the worker:\n" + "\n".join(reply["traceback"]))
+    return error
