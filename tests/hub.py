@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -65,8 +66,67 @@ def limits_service(url: str, token: str) -> str:
     return _SERVICE.format(scopes=values["config"]["JupyterHub"]["custom_scopes"], roles=roles, entry=entry)
 
 
+class Hub:
+    """A hub with its proxy on this machine; it may be killed, paused, and started again with what it has stored."""
+
+    def __init__(self, folder: Path, address: str, port: int, more: Mapping[str, str]) -> None:
+        self.address = address
+        """The address at which people find it."""
+        self.port = port
+        """The port at which servers and services find it."""
+        self.log = folder / "hub.log"
+        self._folder = folder
+        self._environment = {**os.environ, **more}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it answers when this returns. What it wrote before into its database and its log stays."""
+        words = [os.environ.get(PYTHON) or sys.executable, "-m", "jupyterhub", "--config", str(_config_file(self._folder))]
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(
+                words, cwd=self._folder, env=self._environment, stdout=output, stderr=output
+            )
+        self._process = process
+        until(lambda: _is_up(self.address, process), SECONDS, "the hub")
+
+    def kill(self) -> None:
+        """End it as a crash does; its proxy and the servers that it started go on."""
+        assert self._process
+        self._process.kill()
+        self._process.wait(SECONDS)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It answers nothing until the end of the block."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def is_asked_by(self, address: str) -> bool:
+        """Tell whether a request from an address waits to be read by the paused hub."""
+        words = ("ss", "--tcp", "--no-header", "--numeric", "state", "established", "sport", "=", f":{self.port}")
+        lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+        found = [line.split() for line in lines]  # unread and unsent bytes, the address here and there
+        return any(int(unread) > 0 and there.rpartition(":")[0] == address for unread, _, _, there in found)
+
+    def stop(self) -> None:
+        """End it in order, and with it its proxy and the servers that it started."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(SECONDS)
+        finally:
+            self._process.kill()
+            self._process.wait(SECONDS)
+            _end_proxy(self._folder / "proxy.pid")
+
+
 @contextmanager
-def running(
+def started(
     folder: Path,
     config: str,
     *,
@@ -75,8 +135,8 @@ def running(
     scheme: str = "http",
     public: tuple[str, int] | None = None,
     more: Mapping[str, str] | None = None,
-) -> Iterator[str]:
-    """A hub with its proxy, until the end of the block; the address where people find it.
+) -> Iterator[Hub]:
+    """A hub with its proxy, until the end of the block.
 
     ``config``: how it starts servers. ``host``, ``port``, ``scheme``: where and how servers find the hub. ``public``:
     where people find it, if others than this machine need to. ``more``: environment.
@@ -97,26 +157,26 @@ def running(
         proxy=str(PROXY),
         seconds=SECONDS,
     )
-    file, log = folder / "jupyterhub_config.py", folder / "hub.log"
-    file.write_text(ours + config)
-    words = [os.environ.get(PYTHON) or sys.executable, "-m", "jupyterhub", "--config", str(file)]
-    environment = {**os.environ, **(more or {})}
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(words, cwd=folder, env=environment, stdout=output, stderr=output) as process,
-    ):
-        try:
-            until(lambda: _is_up(address, process), SECONDS, "the hub")
-            yield address
-        except Exception as error:
-            raise AssertionError(f"{error}\n{log.read_text()[-6000:]}") from error
-        finally:
-            process.terminate()  # it ends its proxy and the users' servers
-            try:
-                process.wait(SECONDS)
-            finally:
-                process.kill()
-                _end_proxy(folder / "proxy.pid")
+    _config_file(folder).write_text(ours + config)
+    made = Hub(folder, address, hub, more or {})
+    try:
+        made.start()
+        yield made
+    except Exception as error:
+        raise AssertionError(f"{error}\n{made.log.read_text()[-6000:]}") from error
+    finally:
+        made.stop()
+
+
+@contextmanager
+def running(folder: Path, config: str, **more: Any) -> Iterator[str]:
+    """A hub with its proxy, until the end of the block; the address where people find it. ``more``: as of `started`."""
+    with started(folder, config, **more) as hub:
+        yield hub.address
+
+
+def _config_file(folder: Path) -> Path:
+    return folder / "jupyterhub_config.py"
 
 
 def _end_proxy(file: Path) -> None:
@@ -144,15 +204,17 @@ class Person:
         self._cookies = CookieJar()
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._cookies))
 
-    def log_in(self) -> None:
-        """Log in by the hub's form; the server starts, and the named one, too."""
+    def log_in(self, **options: str) -> None:
+        """Log in by the hub's form; the server starts, and the named one, too.
+
+        ``options``: what the person chooses in the form of options, where the hub has one, such as ``profile``.
+        """
         self._open("/hub/login")
-        form = {"username": self.name, "password": PASSWORD, "_xsrf": self._xsrf("/hub/")}
-        request = urllib.request.Request(f"{self.hub}/hub/login", urllib.parse.urlencode(form).encode())
-        with self._opener.open(request, timeout=SECONDS) as answer:
-            answer.read()
+        self._send("/hub/login", {"username": self.name, "password": PASSWORD})
         if self._server:
             self._open(f"/hub/spawn/{self.name}/{self._server}")
+        if options:
+            self._send(f"/hub/spawn/{self.name}", options)
         until(self._lab, SECONDS, f"the server of {self.name}", every=0.5)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -235,6 +297,12 @@ class Person:
         """Whether JupyterLab's page comes; the browser is sent to the hub and back to prove who it is."""
         path = f"{self._own}lab"
         return urllib.parse.urlsplit(self._open(path)).path == path
+
+    def _send(self, path: str, form: Mapping[str, str]) -> None:
+        """Send a form of the hub's pages."""
+        data = urllib.parse.urlencode({**form, "_xsrf": self._xsrf("/hub/")}).encode()
+        with self._opener.open(urllib.request.Request(self.hub + path, data), timeout=SECONDS) as answer:
+            answer.read()
 
     def _open(self, path: str) -> str:
         with self._opener.open(self.hub + path, timeout=SECONDS) as answer:

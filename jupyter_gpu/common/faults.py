@@ -55,6 +55,8 @@ LIMIT_POINTS: Final = (
 HUB_POINTS: Final = (
     "hub:recorded",  # the removal of a limit is recorded, the limit is still there
     "hub:written",  # a limit is written or removed, nobody has an answer and the log no line
+    "hub:checked",  # the request of a server is allowed, and not written yet
+    "hub:requested",  # it is written into the server's pod, the server has no answer
 )
 """The points of the hub's service."""
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from jupyter_gpu.backends.kubernetes import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.hub_pod import TOKEN, HubPod, HubService, token_here
+from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, NotFound, Unavailable
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import Requested, Wish
+from jupyter_gpu.model.annotations import REQUESTED, Requested, Wish, decode_requested
 from jupyter_gpu.model.errors import BackendUnavailable, LimitExceeded
 from jupyter_gpu.model.status import Phase
 from tests.backends_kubernetes.stage import OWNER, SECONDS, Stage
@@ -89,6 +91,57 @@ def test_away_service_changes_nothing_and_is_told(hub: World, stage: Stage) -> N
             assert (await backend.request(Wish(2000))).generation == 2
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize(("point", "before"), [("hub:checked", 1), ("hub:requested", 2)])
+def test_request_during_which_the_service_is_killed_is_written_once(
+    hub: World, stage: Stage, point: str, before: int
+) -> None:
+    """The server asks again: what the killed service had not written is written now, and what it had is not again.
+
+    ``before``: the generation in the pod when the service is dead.
+    """
+    assert point in faults.HUB_POINTS
+
+    async def whole() -> None:
+        async with running(await asyncio.to_thread(stage.make, "p", patience=SECONDS)) as backend:
+            assert (await backend.request(Wish(1000))).generation == 1
+            hub.service.crash_at.write_text(point)
+            asking = asyncio.create_task(backend.request(Wish(2000)))
+            assert hub.service.process
+            assert await asyncio.to_thread(hub.service.process.wait, SECONDS) == -signal.SIGKILL
+            killed = recorded(stage)
+            assert (killed.generation, asking.done()) == (before, False)
+            await asyncio.to_thread(hub.service.start)
+            assert (await asking).generation == 2
+            assert recorded(stage) == Requested(2, Wish(2000))
+
+    asyncio.run(whole())
+
+
+def test_request_that_a_killed_service_may_have_written_is_not_called_lost(hub: World, stage: Stage) -> None:
+    """While no service runs, a server can't tell: it says so, and the pod has what was written."""
+
+    async def whole() -> None:
+        async with running(await asyncio.to_thread(stage.make, "p", patience=1.5)) as backend:
+            assert (await backend.request(Wish(1000))).generation == 1
+            hub.service.crash_at.write_text("hub:requested")
+            with pytest.raises(BackendUnavailable, match="It is not known whether the request was recorded"):
+                await backend.request(Wish(2000))
+            assert recorded(stage) == Requested(2, Wish(2000))
+            await reaches(backend, lambda view: view.generation == 2 and view.status.phase is Phase.READY)
+
+    try:
+        asyncio.run(whole())
+    finally:
+        hub.service.kill()
+        hub.service.start()
+
+
+def recorded(stage: Stage) -> Requested:
+    """Return the request in the pod at the API server."""
+    text = stage.plane.kubectl("get", "pod", "p", "--namespace", stage.namespace, "--output", "json")
+    return decode_requested(json.loads(text)["metadata"]["annotations"][REQUESTED])
 
 
 def test_away_hub_changes_nothing(hub: World, stage: Stage) -> None:

@@ -98,3 +98,27 @@ def test_service_writes_no_requests_by_default() -> None:
     assert not settings_file.parse(file, hub_settings.HubServiceSettings).write
     with pytest.raises(CommandFailed, match=r"hub\.write: true needs an entry in hubs"):
         chart.render({"hubs": [NAMED], "hub": {**HUB, "write": True, "name": "west"}})
+
+
+def test_hub_with_a_namespace_for_each_user_has_its_rights_everywhere() -> None:
+    """So do the service of its limits, for requests, and both nothing else; the hub must have a name of its own."""
+    everywhere = {"name": "east", "namespace": "hub", "serviceAccount": "hub", "notebookNamespaces": ["a", "*"]}
+    objects = chart.render({"hubs": [everywhere, UNNAMED], "hub": {**HUB, "write": True, "name": "east"}})
+    bound = {
+        (item["kind"], item["roleRef"]["name"], item["subjects"][0]["name"], item["metadata"].get("namespace"))
+        for item in objects
+        if item["kind"].endswith("Binding") and item["subjects"][0]["name"].endswith("hub")
+    }
+    assert bound == {
+        ("ClusterRoleBinding", "jupyter-gpu-users-hub-hub", "hub", None),
+        ("ClusterRoleBinding", "jupyter-gpu-hub", "hub", None),
+        ("ClusterRoleBinding", "jupyter-gpu-hub-requests", "jupyter-gpu-hub", None),
+        ("ClusterRoleBinding", "jupyter-gpu-hub-service", "jupyter-gpu-hub", None),
+        *(
+            ("RoleBinding", role, "hub", namespace)
+            for role in ("jupyter-gpu-users-jhub-hub", "jupyter-gpu-hub")
+            for namespace in ("jhub", "c")
+        ),
+    }
+    with pytest.raises(CommandFailed, match="needs a name"):
+        chart.render({"hubs": [{**UNNAMED, "notebookNamespaces": ["*"]}]})

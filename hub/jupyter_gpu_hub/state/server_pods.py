@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, NotFound, ObjectStore, Unavailable
 from jupyter_gpu.kube.rules import objects, paths
 from jupyter_gpu.model.limits.owner import Owner
@@ -61,14 +62,17 @@ class ServerPods:
         """
         pod = await self.read(server)
         server_pod.check(pod, change.requested)
+        faults.point("hub:checked")
         try:
-            return await self._store.patch(_status(objects.namespace(pod), objects.name(pod)), change.patch(pod))
+            written = await self._store.patch(_status(objects.namespace(pod), objects.name(pod)), change.patch(pod))
         except Conflict:  # or it was replaced
             raise Refusal(
                 409, gettext("The pod was changed meanwhile, so nothing was written. Look at it again.")
             ) from None
         except Unavailable as error:
             raise Refusal(503, error.message, retry_after=RETRY, unknown=error.sent) from None
+        faults.point("hub:requested")
+        return written
 
     async def _fetch(self, use: PodUse) -> Pod | None:
         try:

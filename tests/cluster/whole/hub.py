@@ -86,7 +86,7 @@ def plan(cluster: Cluster, namespace: str) -> ServicePlan:
 
 
 @contextmanager
-def running(
+def started(
     cluster: Cluster,
     namespace: str,
     folder: Path,
@@ -96,8 +96,8 @@ def running(
     port: int | None = None,
     public: tuple[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[str]:
-    """The hub with its proxy, until the end of the block; where people find it.
+) -> Iterator[hub.Hub]:
+    """The hub with its proxy, until the end of the block.
 
     Servers are pods of ``image`` in ``namespace``, where the service account ``notebook`` must be if they have tokens
     of the cluster. ``environment`` of servers comes before the example, ``config`` after it. ``port``: at which pods
@@ -108,13 +108,22 @@ def running(
     account = {"KUBECONFIG": str(_kubeconfig(cluster, namespace, folder))}
     text = before + (EXAMPLES / "jupyterhub_config.py").read_text() + own + config
     host = cluster.network.service
-    with hub.running(folder, text, host=host, port=port, public=public, more=account) as address:
-        yield address
+    with hub.started(folder, text, host=host, port=port, public=public, more=account) as made:
+        yield made
 
 
 @contextmanager
-def running_without_tokens(planned: ServicePlan, folder: Path, image: str, config: str = "") -> Iterator[str]:
-    """The hub whose servers have no token of the cluster, as the other example configures it; where people find it.
+def running(
+    cluster: Cluster, namespace: str, folder: Path, image: str, config: str = "", *, port: int | None = None
+) -> Iterator[str]:
+    """The hub as `started` makes it; where people find it."""
+    with started(cluster, namespace, folder, image, config, port=port) as made:
+        yield made.address
+
+
+@contextmanager
+def started_without_tokens(planned: ServicePlan, folder: Path, image: str, config: str = "") -> Iterator[hub.Hub]:
+    """The hub whose servers have no token of the cluster, as the other example configures it.
 
     Pods know its proxy by the name of the example.
     """
@@ -124,7 +133,7 @@ def running_without_tokens(planned: ServicePlan, folder: Path, image: str, confi
     public = (cluster.network.service, ports.free(1, cluster.network.service)[0])
     alias = {"ip": _proxy(planned, *public), "hostnames": [PROXY]}  # the cluster has no DNS
     own = f"c.KubeSpawner.extra_pod_config = {{'hostAliases': [{alias!r}]}}\n{planned.config()}"
-    with running(
+    with started(
         cluster,
         planned.namespace,
         folder,
@@ -133,8 +142,32 @@ def running_without_tokens(planned: ServicePlan, folder: Path, image: str, confi
         port=planned.port,
         public=public,
         environment=values["extraEnv"],
-    ) as address:
-        yield address
+    ) as made:
+        yield made
+
+
+def profiles() -> list[dict[str, Any]]:
+    """Return the profiles of the example, from which people choose when they start a server."""
+    found: list[dict[str, Any]] = yaml.safe_load((EXAMPLES / "z2jh-values.yaml").read_text())["singleuser"]["profileList"]
+    return found
+
+
+@contextmanager
+def rights_everywhere(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """The hub's account has its rights in all namespaces, and may make them, as a namespace for each user needs."""
+    name = f"jupyter-gpu-test-{ACCOUNT}"
+    about = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    rules = [*RIGHTS, {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]}]
+    binding = {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
+    }
+    items = [{**about, "kind": "ClusterRole", "rules": rules}, {**about, "kind": "ClusterRoleBinding", **binding}]
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", f"clusterrolebinding/{name}", f"clusterrole/{name}")
 
 
 def _proxy(planned: ServicePlan, host: str, port: int) -> str:

@@ -3,30 +3,45 @@
 import base64
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jupyter_gpu.model.annotations import REQUESTED
+from jupyter_gpu.model.limits.owner import HUB
 from tests.cluster.testbed import until
 from tests.cluster.whole import hub
-from tests.cluster.whole.world import NOTEBOOKS, SECONDS, Product, World, world
+from tests.cluster.whole.faults import end, processes
+from tests.cluster.whole.limits_page import LimitsPage
+from tests.cluster.whole.world import NOTEBOOKS, PEOPLE, SECONDS, Product, World, world
 from tests.deploy import product as chart
-from tests.hub import Person
+from tests.hub import Hub, Person
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
 EAGER = "eager"
-"""This user's server starts with a GPU."""
-CONFIG = """
+"""This user's server starts with more GPUs than the user's limit allows."""
+PINNED = """
 c.KubeSpawner.node_selector = {{"kubernetes.io/hostname": {node!r}}}
-
-def _eager(spawner):
-    if spawner.user.name == {eager!r}:
-        spawner.extra_annotations = {{"jupyter-gpu.io/requested": "1"}}
-
-c.Spawner.pre_spawn_hook = _eager
+"""
+"""Servers start on the node that has their image."""
+PROFILES = """
+c.Authenticator.admin_users = {{"root"}}
+c.KubeSpawner.profile_list = {profiles!r}
+"""
+THREE: dict[str, Any] = {
+    "display_name": "Three GPUs",
+    "slug": "three",
+    "kubespawner_override": {"extra_annotations": {REQUESTED: "3"}},
+}
+"""A profile beside those of the example."""
+OWN_NAMESPACES = """
+c.KubeSpawner.enable_user_namespaces = True
+c.KubeSpawner.user_namespace_template = "{hub}-{{username}}"
+c.KubeSpawner.extra_annotations = {annotations!r}
 """
 SECRET = "jsonpath={.data.JUPYTERHUB_API_TOKEN}"
 RESIZE = "from jupyter_gpu import gpu; print(gpu.resize(2).attached)"
@@ -63,7 +78,7 @@ def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> N
     with world(product, NOTEBOOKS[0]) as found:
         found.kubectl("delete", "--ignore-not-found", "serviceaccount", "notebook")  # of an earlier attempt
         found.kubectl("create", "serviceaccount", "notebook")
-        with hub.running(product.cluster, found.namespace, tmp_path, product.notebook, config(found)) as address:
+        with hub.running(product.cluster, found.namespace, tmp_path, product.notebook, pinned(found)) as address:
             alice = Person(address, "alice")
             alice.log_in()
             changes(found, alice)
@@ -79,34 +94,96 @@ def test_users_of_a_hub_change_their_gpus(product: Product, tmp_path: Path) -> N
 def test_servers_without_a_token_of_the_cluster_change_their_gpus(product: Product, tmp_path: Path) -> None:
     """The same by the hub's service. While it is away nothing changes; other tokens than the pod's do not change it.
 
-    Another's server starts with one GPU that the hub asked for.
+    Another's server starts by a profile with more GPUs than its user's limit allows. It gets the rest as soon as it is
+    allowed to, and both servers go on while the hub is killed, and the service during a request.
     """
-    with (
-        world(product, NOTEBOOKS[0]) as found,
-        service(found) as planned,
-        hub.running_without_tokens(planned, tmp_path, product.notebook, config(found)) as address,
-    ):
-        alice, eager = Person(address, "alice"), Person(address, EAGER)
-        alice.log_in()
-        changes(found, alice)
-        assert mounts(found, "alice") == {"home"}
-        eager.log_in()
-        assert opened(found, EAGER) == set(found.has(pod(EAGER), 1000).usable)
-        foreign = base64.b64decode(found.kubectl("get", "secret", f"{pod(EAGER)}-token", "-o", SECRET)).decode()
-        code = INTRUDE.format(route=ROUTE, foreign=foreign, user=alice.token())
-        assert json.loads(alice.run(code)) == [pod("alice"), pod(EAGER), 409, 403, 403, False]
-        scale(found, 0)
-        with pytest.raises(AssertionError, match=r"503.*service of GPU limits"):
-            alice.ask("PUT", "request", {"gpus": 1})
-        assert len(opened(found, "alice")) == 2, "What it has, it keeps."
-        scale(found, 1)
-        resize(found, alice, 1)
-        assert len(opened(found, EAGER)) == 1
+    with world(product, NOTEBOOKS[0]) as found, service(found) as planned:
+        config = pinned(found) + PROFILES.format(profiles=[*hub.profiles(), THREE])
+        with hub.started_without_tokens(planned, tmp_path, product.notebook, config) as made:
+            alice, eager = Person(made.address, "alice"), Person(made.address, EAGER)
+            alice.log_in(profile="none")
+            changes(found, alice)
+            assert mounts(found, "alice") == {"home"}
+            limit = LimitsPage(made.address, "root", found.namespace).limit(EAGER, 1)
+            eager.log_in(profile=THREE["slug"])
+            waits_for_its_limit(found, eager, 1)
+            foreign = base64.b64decode(found.kubectl("get", "secret", f"{pod(EAGER)}-token", "-o", SECRET)).decode()
+            code = INTRUDE.format(route=ROUTE, foreign=foreign, user=alice.token())
+            assert json.loads(alice.run(code)) == [pod("alice"), pod(EAGER), 409, 403, 403, False]
+            scale(found, 0)
+            with pytest.raises(AssertionError, match=r"503.*service of GPU limits"):
+                alice.ask("PUT", "request", {"gpus": 1})
+            assert len(opened(found, "alice")) == 2, "What it has, it keeps."
+            scale(found, 1)
+            resize(found, alice, 1)
+            made.kill()
+            assert [len(opened(found, name)) for name in ("alice", EAGER)] == [1, 1]
+            made.start()
+            resize(found, alice, 2)
+            waits_for_its_limit(found, eager, 1)
+            limit.change(2)
+            waits_for_its_limit(found, eager, 2)
+            with pytest.raises(AssertionError, match="Your limit is 2 GPUs"):
+                eager.ask("PUT", "request", {"gpus": 4})
+            request_while_the_service_is_killed(found, made, alice)
 
 
-def config(found: World) -> str:
-    """Return the configuration of servers: on the node that has their image, and some with a GPU at once."""
-    return CONFIG.format(node=found.one, eager=EAGER)
+def test_server_in_a_namespace_of_its_user_s_own_has_a_slider(product: Product, tmp_path: Path) -> None:
+    """KubeSpawner makes the namespace; limits count the server for its user of the hub, which has a name."""
+    with world(product, PEOPLE) as found, service(found) as planned, hub.rights_everywhere(product.cluster, PEOPLE):
+        config = pinned(found) + OWN_NAMESPACES.format(hub=PEOPLE, annotations={HUB: PEOPLE})
+        config += PROFILES.format(profiles=[])
+        with hub.started_without_tokens(planned, tmp_path, product.notebook, config) as made:
+            carol = Person(made.address, "carol")
+            LimitsPage(made.address, "root", PEOPLE).limit("carol", 2)
+            carol.log_in()
+            with world(product, f"{PEOPLE}-carol") as own:
+                changes(own, carol)
+                with pytest.raises(AssertionError, match="Your limit is 2 GPUs"):
+                    carol.ask("PUT", "request", {"gpus": 3})
+                own.ask(pod("carol"), 3)
+                waits_for_its_limit(own, carol, 2)
+                assert not found.history.pods(), "None is in the hub's own namespace."
+
+
+def pinned(found: World) -> str:
+    """Return the configuration of servers on the node that has their image."""
+    return PINNED.format(node=found.one)
+
+
+def waits_for_its_limit(found: World, person: Person, gpus: int) -> None:
+    """A server that wants three GPUs has those that its user may have, and says why it has no more."""
+    state = found.has(pod(person.name), 1000 * gpus)
+    assert (state.wanted, state.allocated and state.allocated.reason) == (3000, "LimitExceeded")
+    assert opened(found, person.name) == set(state.usable)
+    until(lambda: person.ask("GET", "status")["amounts"]["attached"] == 1000 * gpus, SECONDS, "the server to see it")
+    view = person.ask("GET", "status")
+    assert (view["phase"], view["reason"], view["limit"]) == ("Waiting", "LimitExceeded", 1000 * gpus)
+
+
+def request_while_the_service_is_killed(found: World, made: Hub, person: Person) -> None:
+    """The service dies while it asks the hub whose request it is: in the end that is written once, and so are GPUs."""
+    before = found.pod(pod(person.name))
+    assert before.requested
+    (service_pod,) = found.product.component("hub")
+    address, killed = service_pod["status"]["podIP"], processes(found.cluster, "jupyter_gpu_hub", first=True)
+    assert len(killed) == 1
+    with ThreadPoolExecutor(1) as pool:
+        with made.paused():
+            asking = pool.submit(person.ask, "PUT", "request", {"gpus": 1})
+            until(lambda: made.is_asked_by(address), SECONDS, "the service to ask the hub")
+            assert not asking.done()
+            end(killed)
+        try:
+            asking.result()
+        except AssertionError as refused:  # the kubelet took longer to start it again than the server is patient
+            assert "can't be asked now" in str(refused)
+            assert found.pod(pod(person.name)).requested == before.requested
+            until(lambda: person.ask("PUT", "request", {"gpus": 1}), SECONDS, "the service to be back")
+    state = found.has(pod(person.name), 1000)
+    assert opened(found, person.name) == set(state.usable)
+    later = {moment.state.requested for moment in found.history.of(before.uid)} - {None}
+    assert [each.milli for each in later if each.generation > before.requested.generation] == [1000], "written once"
 
 
 def changes(found: World, person: Person) -> None:
@@ -120,8 +197,12 @@ def changes(found: World, person: Person) -> None:
 
 @contextmanager
 def service(found: World) -> Iterator[hub.ServicePlan]:
-    """Add the hub's service to the installed product, with the right to write requests; afterwards it does not run."""
+    """Add the hub's service to the installed product, with the right to write requests; afterwards it does not run.
+
+    Limits are removed before (of an earlier attempt) and after.
+    """
     planned = hub.plan(found.cluster, found.namespace)
+    remove_limits(found)
     image = {"hub": chart.load(found.cluster, "hub")["hub"].reference}
     values = {"hub": {**planned.values, "write": True}, "image": image}
     words = ("upgrade", chart.RELEASE, str(chart.CHART), "--namespace", chart.NAMESPACE, "--reuse-values")
@@ -130,6 +211,12 @@ def service(found: World) -> Iterator[hub.ServicePlan]:
         yield planned
     finally:
         scale(found, 0)
+        remove_limits(found)
+
+
+def remove_limits(found: World) -> None:
+    """Remove all limits of users, and the record of those that were removed."""
+    found.kubectl("delete", "gpulimits.jupyter-gpu.io", "--all")
 
 
 def scale(found: World, replicas: int) -> None:

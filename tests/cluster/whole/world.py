@@ -32,6 +32,8 @@ SECONDS = 90.0
 """Patience with what should take less than one: two busy cores."""
 NOTEBOOKS = (chart.NOTEBOOKS,)
 """Namespaces whose pods may ask for themselves, with their own tokens."""
+PEOPLE = "jupyter-gpu-test-people"
+"""Name and namespace of a hub whose servers have a namespace for each user."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def installed() -> Iterator[Product]:
             for name in NOTEBOOKS:
                 namespace(cluster, name)
             allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in NOTEBOOKS]
-            hubs = [{"namespace": name, "serviceAccount": "hub"} for name in NOTEBOOKS]
+            hubs: list[dict[str, Any]] = [{"namespace": name, "serviceAccount": "hub"} for name in NOTEBOOKS]
+            own_namespaces = {"namespace": PEOPLE, "serviceAccount": "hub", "notebookNamespaces": ["*"]}
+            hubs.append({"name": PEOPLE, **own_namespaces})
             chart.install(
                 cluster,
                 notebooks={"namespaces": allowed},

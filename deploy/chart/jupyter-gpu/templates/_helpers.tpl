@@ -194,7 +194,7 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- end }}
 
 {{/* The namespaces of the pods of that hub's users, as a list in JSON: those of the entry in `hubs` with its name, and of an entry
-without a name the one that is called like the hub, as the namespace is the hub's name there. */}}
+without a name the one that is called like the hub, as the namespace is the hub's name there; `["*"]` stands for all. */}}
 {{- define "jupyter-gpu.hubNamespaces" -}}
 {{- $name := include "jupyter-gpu.hubName" . -}}
 {{- $found := list -}}
@@ -206,7 +206,16 @@ without a name the one that is called like the hub, as the namespace is the hub'
 {{- if not $found -}}
   {{- fail (printf "hub.write: true needs an entry in hubs with the namespaces of the pods of hub %q (hub.name)" $name) -}}
 {{- end -}}
-{{- $found | uniq | toJson -}}
+{{- has "*" $found | ternary (list "*") ($found | uniq) | toJson -}}
+{{- end }}
+
+{{/* Kind and metadata of the binding of a role in a namespace, or in all of them ("*"). */}}
+{{- define "jupyter-gpu.boundIn" }}
+{{- $name := index . 0 }}
+{{- $namespace := index . 1 }}
+{{- $everywhere := eq $namespace "*" }}
+kind: {{ $everywhere | ternary "ClusterRoleBinding" "RoleBinding" }}
+metadata: {name: {{ $name }}, {{ if not $everywhere }}namespace: {{ $namespace }}, {{ end }}labels: {{ index . 2 }}}
 {{- end }}
 
 {{/* The node plugin's settings file. */}}
