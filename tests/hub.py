@@ -81,11 +81,15 @@ class Hub:
 
     def start(self) -> None:
         """Start it; it answers when this returns. What it wrote before into its database and its log stays."""
-        words = [os.environ.get(PYTHON) or sys.executable, "-m", "jupyterhub", "--config", str(_config_file(self._folder))]
+        words = [
+            os.environ.get(PYTHON) or sys.executable,
+            "-m",
+            "jupyterhub",
+            "--config",
+            str(_config_file(self._folder)),
+        ]
         with self.log.open("ab") as output:
-            process = subprocess.Popen(
-                words, cwd=self._folder, env=self._environment, stdout=output, stderr=output
-            )
+            process = subprocess.Popen(words, cwd=self._folder, env=self._environment, stdout=output, stderr=output)
         self._process = process
         until(lambda: _is_up(self.address, process), SECONDS, "the hub")
 

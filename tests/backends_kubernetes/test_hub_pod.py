@@ -119,17 +119,23 @@ def test_request_during_which_the_service_is_killed_is_written_once(
     asyncio.run(whole())
 
 
-def test_request_that_a_killed_service_may_have_written_is_not_called_lost(hub: World, stage: Stage) -> None:
-    """While no service runs, a server can't tell: it says so, and the pod has what was written."""
+@pytest.mark.parametrize("informed", [True, False])
+def test_request_that_a_killed_service_had_written_is_not_called_lost(hub: World, stage: Stage, informed: bool) -> None:
+    """While no service runs, the server learns from the node plugin that it was written, or says that it can't tell."""
 
     async def whole() -> None:
         async with running(await asyncio.to_thread(stage.make, "p", patience=1.5)) as backend:
             assert (await backend.request(Wish(1000))).generation == 1
+            if not informed:
+                (socket,) = stage.sockets.values()
+                await asyncio.to_thread(stage.do, socket.close())
             hub.service.crash_at.write_text("hub:requested")
-            with pytest.raises(BackendUnavailable, match="It is not known whether the request was recorded"):
-                await backend.request(Wish(2000))
+            if informed:
+                assert (await backend.request(Wish(2000))).generation == 2
+            else:
+                with pytest.raises(BackendUnavailable, match="It is not known whether the request was recorded"):
+                    await backend.request(Wish(2000))
             assert recorded(stage) == Requested(2, Wish(2000))
-            await reaches(backend, lambda view: view.generation == 2 and view.status.phase is Phase.READY)
 
     try:
         asyncio.run(whole())

@@ -57,7 +57,8 @@ class HubService:
     async def __aenter__(self) -> HubService:
         tls: Any = ssl.create_default_context() if self._url.startswith("https:") else False
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=4, ssl=tls),
+            # On a kept connection that ends, aiohttp sends a PUT again by itself, and only the second error is known.
+            connector=aiohttp.TCPConnector(limit=4, ssl=tls, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),

@@ -32,6 +32,8 @@ class _Attempt:
     generation: int | None
     anew: bool
     sent: Requested | None = None
+    unknown: bool = False
+    """Whether what was sent may have been recorded in spite of an error."""
 
 
 class RequestWriter:
@@ -71,11 +73,13 @@ class RequestWriter:
                 trouble: KubeError = error
             except KubeError as error:
                 trouble = error
+                # Later attempts may fail before they are sent; what this one did stays unknown.
+                attempt.unknown |= attempt.sent is not None and (not isinstance(error, Unavailable) or error.sent)
                 self._raise_if_final(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LAST_PAUSE)
             if asyncio.get_running_loop().time() > end:
-                raise self._gave_up(trouble, sent=attempt.sent is not None)
+                raise self._gave_up(trouble, unknown=attempt.unknown)
             await self._refresh_if_possible()
 
     async def _record_once(self, attempt: _Attempt) -> Requested:
@@ -118,8 +122,7 @@ class RequestWriter:
                 "If you should be allowed to ask for GPUs, tell your administrator."
             ) from None
 
-    def _gave_up(self, error: KubeError, *, sent: bool) -> BackendUnavailable:
-        unknown = sent and (not isinstance(error, Unavailable) or error.sent)
+    def _gave_up(self, error: KubeError, *, unknown: bool) -> BackendUnavailable:
         known = (
             "It is not known whether the request was recorded; look before you repeat it."
             if unknown

@@ -148,7 +148,9 @@ def started_without_tokens(planned: ServicePlan, folder: Path, image: str, confi
 
 def profiles() -> list[dict[str, Any]]:
     """Return the profiles of the example, from which people choose when they start a server."""
-    found: list[dict[str, Any]] = yaml.safe_load((EXAMPLES / "z2jh-values.yaml").read_text())["singleuser"]["profileList"]
+    found: list[dict[str, Any]] = yaml.safe_load((EXAMPLES / "z2jh-values.yaml").read_text())["singleuser"][
+        "profileList"
+    ]
     return found
 
 
