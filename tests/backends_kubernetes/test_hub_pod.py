@@ -124,7 +124,7 @@ def test_request_that_a_killed_service_had_written_is_not_called_lost(hub: World
     """While no service runs, the server learns from the node plugin that it was written, or says that it can't tell."""
 
     async def whole() -> None:
-        async with running(await asyncio.to_thread(stage.make, "p", patience=1.5)) as backend:
+        async with running(await asyncio.to_thread(stage.make, "p", patience=3)) as backend:
             assert (await backend.request(Wish(1000))).generation == 1
             if not informed:
                 (socket,) = stage.sockets.values()
@@ -135,6 +135,8 @@ def test_request_that_a_killed_service_had_written_is_not_called_lost(hub: World
             else:
                 with pytest.raises(BackendUnavailable, match="It is not known whether the request was recorded"):
                     await backend.request(Wish(2000))
+            assert hub.service.process
+            await asyncio.to_thread(hub.service.process.wait, SECONDS)
             assert recorded(stage) == Requested(2, Wish(2000))
 
     try:
