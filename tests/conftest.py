@@ -8,12 +8,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import coverage
 import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
-from tests.counting import counted_lines, uncounted
+from tests.counting import counted_lines, import_measured, is_counted, uncounted
 from tests.reaper import Reaper
 
 # The time of one example depends more on what else the machine does than on the code.
@@ -83,17 +84,20 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_report_header() -> str:
-    """Print which cluster is used, if there is more than one answer."""
-    return existing.choice().why
+def pytest_report_header() -> list[str]:
+    """Print which cluster is used, if there is more than one answer, and where lines are counted, if they are."""
+    counted = ["lines are counted in the tests of tests/counting.py alone"] if coverage.Coverage.current() else []
+    return [existing.choice().why, *counted]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without the garbage collector: every worker collects all tests, which stay until the end."""
+    import_measured()
     gc.disable()
     try:
-        return (yield)
+        with uncounted():
+            return (yield)
     finally:
         gc.freeze()  # the collector never looks at the tests again
         gc.enable()
@@ -160,8 +164,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Count no lines of tests with an API server: unit tests count those of the rules."""
-    with uncounted() if item.get_closest_marker("plane") else nullcontext():
+    """Count lines only in tests of decisions, and in no process or thread that the others start."""
+    with nullcontext() if is_counted(item.nodeid) else uncounted():
         return (yield)
 
 

@@ -305,7 +305,6 @@ def test_cancelled_subscription_is_freed() -> None:
     assert gone() is None
 
 
-@pytest.mark.uncounted(after=25)
 @given(views, views)
 def test_difference_leads_from_old_to_new(before: View, after: View) -> None:
     """The old set without the removed and with the added is the new set; without a change no callback is called."""

@@ -84,7 +84,6 @@ HINTS = st.builds(
 )  # fmt: skip
 
 
-@pytest.mark.uncounted(after=50)
 @settings(max_examples=400)
 @given(said=HINTS, environ=ENVIRONMENTS, ours=st.booleans())
 def test_rules_in_python_and_c_agree(gate: Ask, said: Hint, environ: dict[str, str], ours: bool) -> None:

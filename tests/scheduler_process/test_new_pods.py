@@ -1,5 +1,6 @@
 """New pods through the real kube-scheduler, which asks our process over mutual TLS."""
 
+import functools
 import json
 import ssl
 import time
@@ -22,7 +23,11 @@ from tests.scheduler_process.stage import Scheduler, Stage
 
 pytestmark = pytest.mark.cluster
 
-(PORT,) = free(1)
+
+@functools.cache
+def _port() -> int:
+    """Return the extender's port, chosen at its first use: between the collection of the tests and these, others could take it."""
+    return free(1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def _identity(plane: ControlPlane, user: str) -> Identity:
 def _configuration(plane: ControlPlane) -> dict[str, Any]:
     client = _identity(plane, "kube-scheduler")
     extender = {
-        "urlPrefix": f"https://127.0.0.1:{PORT}",
+        "urlPrefix": f"https://127.0.0.1:{_port()}",
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
@@ -73,7 +78,7 @@ def _configuration(plane: ControlPlane) -> dict[str, Any]:
 def _start(stage: Stage, **environ: str) -> Scheduler:
     server = _identity(stage.plane, "extender")
     extender = {
-        "port": PORT,
+        "port": _port(),
         "certificate": str(server.certificate),
         "key": str(server.key),
         "clientCa": str(stage.plane.authority.identity.certificate),
@@ -484,7 +489,7 @@ def test_only_kube_scheduler_is_answered(stage: Stage) -> None:
         if user:
             client = _identity(stage.plane, user)
             context.load_cert_chain(client.certificate, client.key)
-        request = urllib.request.Request(f"https://127.0.0.1:{PORT}/{verb}", data=body)
+        request = urllib.request.Request(f"https://127.0.0.1:{_port()}/{verb}", data=body)
         try:
             with urllib.request.urlopen(request, timeout=30, context=context) as answer:
                 return answer.status, json.load(answer)
@@ -516,7 +521,7 @@ def test_bind_is_the_same_however_often_it_is_asked(stage: Stage) -> None:
 
     def bind(onto: str) -> str:
         body = {"PodName": "a", "PodNamespace": stage.namespace, "PodUID": uid, "Node": onto}
-        request = urllib.request.Request(f"https://127.0.0.1:{PORT}/bind", data=json.dumps(body).encode())
+        request = urllib.request.Request(f"https://127.0.0.1:{_port()}/bind", data=json.dumps(body).encode())
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             return str(json.load(answer)["Error"])
 

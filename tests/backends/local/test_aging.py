@@ -83,7 +83,6 @@ class Machine:
                 self.served.setdefault(uid, self.now)
 
 
-@pytest.mark.uncounted
 @given(count=st.integers(3, 4), coming=st.lists(jobs, max_size=10), seed=st.integers(0, 2**16))
 def test_no_server_is_passed_over_for_longer_than_the_patience(count: int, coming: list[Job], seed: int) -> None:
     """A server that waited so long gets nothing later than one that asked after it; in the end all are served."""
