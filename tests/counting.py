@@ -93,7 +93,8 @@ def import_measured() -> None:
     running = coverage.Coverage.current()
     if running is None or sys.gettrace() is None:
         return
-    for folder in running.get_option("run:source") or ():
+    folders = running.get_option("run:source")
+    for folder in folders if isinstance(folders, list) else ():
         for module in modules_in(Path(folder)):
             importlib.import_module(module)
 

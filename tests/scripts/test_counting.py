@@ -63,7 +63,7 @@ def tracer() -> Iterator[Any]:
     sys.settrace(tracer)
     threading.settrace(tracer)
     yield tracer
-    threading.settrace(of_threads)  # type: ignore[arg-type] # None is what it was before the first
+    threading.settrace(of_threads)
     sys.settrace(before)
 
 
