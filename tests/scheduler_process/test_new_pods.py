@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 
 @functools.cache
 def _port() -> int:
-    """Return the extender's port, chosen at its first use: chosen with the tests, others may take it before they run."""
+    """Return the extender's port, chosen at its first use: chosen with the tests, others may take it first."""
     return free(1)[0]
 
 
