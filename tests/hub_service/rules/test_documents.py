@@ -12,6 +12,7 @@ from jupyter_gpu.model.limits.transfer.table import write_table
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu_hub.rules.documents import Import, edits_of, limits_after, read_edits
 from jupyter_gpu_hub.rules.edits import Edit, prepare
+from jupyter_gpu_hub.rules.place import MACHINE
 
 from .builders import ANN, known, limit
 
@@ -56,6 +57,15 @@ def test_cap_is_neither_changed_nor_removed() -> None:
     """A table that leaves it out keeps it, one that changes it is refused."""
     assert outcomes(f"{TABLE}Cap,,,9\r\n") == [("Cap", "refused")]
     assert ("Cap", "removed") not in outcomes(TABLE, replace=True)
+
+
+def test_import_of_a_machine_is_about_its_only_hub() -> None:
+    """A user without a hub is one of its hub; another hub and a namespace have no meaning there."""
+    rows = "User,ann,,5\r\nUser,bob,elsewhere,1\r\nNamespace,lab,,1\r\nUser,cid,jhub,tow\r\n"
+    found = Import(f"{TABLE}{rows}", True).difference([limit(ANN, name="a", max=2)], MACHINE, "jhub")
+    assert [line.outcome.value for line in found.lines] == ["changed", "refused", "refused", "refused"]
+    (edit,) = edits_of(found)
+    assert (edit.subject.name, edit.subject.hub) == ("ann", "jhub")
 
 
 def test_nonsense_is_refused_with_its_line() -> None:

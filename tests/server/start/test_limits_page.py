@@ -28,6 +28,23 @@ def test_path_is_below_the_hub(url: str, base: str | None, expected: str) -> Non
     assert resolve(check(f" {url} "), {} if base is None else {"JUPYTERHUB_BASE_URL": base}) == expected
 
 
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("//elsewhere.example/", "is not an address: write"),
+        ("/hub services", "is not an address: write"),
+        ("/\\elsewhere.example/", "is not an address: write"),
+        ("https://[::1/", "is not an address: Invalid IPv6 URL"),
+        ("javascript:alert(1)", "must begin with https://"),
+        ("https:/hub", "must begin with https://"),
+    ],
+)
+def test_unsafe_address_is_refused(url: str, sentence: str) -> None:
+    """A page that links it would lead elsewhere, or run its program."""
+    with pytest.raises(ValueError, match=sentence):
+        check(url)
+
+
 class TestLinked:
     """A server with a page about limits."""
 
