@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
-from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, terms
+from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, terms, unserved_terms, with_moved_end
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, cluster, inventory, new, pod
@@ -41,6 +41,14 @@ def test_terms_without_limits() -> None:
     """Nothing bounds the pods; their panels say whose limit sets that."""
     found = _terms(_cluster(), [pod("x", wants=3, node="a")], OwnerLimits(source=USER))
     assert found == {"x": PodTerms(None, (), PodLimit(None, None, USER))}
+
+
+def test_pods_without_a_maximum_keep_their_terms() -> None:
+    """Those that lack GPUs may have what they wish, and what others hold moves no slider's end."""
+    limits, one = OwnerLimits(source=USER), pod("x", wants=3, has=[0], node="a")
+    assert unserved_terms(_cluster(), [one], limits, 1000, 1000) == _terms(_cluster(), [one], limits)
+    shown = one.showing(PodLimit(2000, 3000, USER), one.allocated)
+    assert with_moved_end(_cluster(), shown, limits, 9000) is shown
 
 
 def test_terms_of_a_maximum_of_gpus() -> None:

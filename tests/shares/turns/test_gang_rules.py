@@ -6,9 +6,13 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.demand import Demand
 from jupyter_gpu_node.shares.rules.turns.gangs import PATIENCE, PAUSE, RETRY, SAVED, Gangs
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.rule import Rule
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 MS = 1_000
 LEASE = 20 * MS
@@ -66,6 +70,15 @@ def two(a: Demand = WANTS, b: Demand = WANTS) -> Node:
 
 def open_for(rules: Mapping[str, Rule]) -> set[str | None]:
     return {rule.first for rule in rules.values()}
+
+
+def test_whole_gpu_has_no_turns_to_decide() -> None:
+    """Neither has a pod that has nothing of the GPU; a part of it has."""
+    manager = LeaseManager(Arbiter(Timing(), 0), 0)
+    manager.set({"part": Terms(500)}, 0)
+    assert (manager.demand("part"), manager.demand("none")) == (NOTHING, None)
+    manager.set({"whole": Terms(1000)}, 0)
+    assert manager.demand("whole") is None
 
 
 def test_one_of_a_group_has_turns_on_all_its_gpus() -> None:

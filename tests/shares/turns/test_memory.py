@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules.measured_memory import by_client
+from jupyter_gpu_node.shares.rules.protocol import Memory, Need
+from jupyter_gpu_node.shares.rules.turns.actions import Send
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.memory import MeasuredMemory, Pool
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
 
 GIB = 2**30
 
@@ -198,3 +204,13 @@ def test_hidden_memory_is_charged_after_two_scans(events: list[tuple[str, str, i
         elif event == "need":
             told[name] = pool.need(name, size) if name != "a" else told[name]
     assert pool.untold == max(0, min(hidden, sum(told.values()) + hidden - limit))
+
+
+def test_memory_that_the_driver_finds_is_told_to_the_share() -> None:
+    """Processes outside the gate count for all of its clients, and what is known already is not told again."""
+    manager = LeaseManager(Arbiter(Timing(), 0), 0)
+    manager.set({"a": Terms(500, 100)}, 0)
+    client, _ = manager.join("a", 0)
+    manager.receive(client, Need(70), 0)
+    assert manager.measured("a", {client: MeasuredMemory(70, 70)}, 20) == [Send(client, Memory(70, 100, 90))]
+    assert manager.measured("a", {client: MeasuredMemory(70, 70)}, 20) == []
