@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,11 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zmq
 
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.connection import Connection, WorkerLost, WorkerRefused, ask
 from jupyter_gpu.remote.local_worker import LocalWorker
-from jupyter_gpu.remote.rules.control import Kill, Killed, Start
+from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start
 from tests.worker.test_connection import ran
 
 
@@ -164,3 +168,22 @@ def test_number_of_kernels_has_a_limit(worker: LocalWorker) -> None:
         ask(worker.address, Start("k8", "/", PYTHON), patience=0.3)
     for number in range(9):
         ask(worker.address, Kill(f"k{number}"))
+
+
+def test_garbage_is_dropped(worker: LocalWorker) -> None:
+    """Bytes that are no ZeroMQ, half a handshake, and words that are none: the next question is answered."""
+    chance = random.Random(5)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(47)
+    for number in range(300):
+        with socket.create_connection((worker.address.address, worker.address.port), 5) as peer:
+            data = chance.randbytes(chance.randrange(400))
+            peer.sendall(greeting[: chance.randrange(65)] + data if number % 2 else data)
+    with zmq.Context() as context, worker.address.socket(context, zmq.DEALER, worker.address.port) as known:
+        for data in (b"", b"{}", b'{"start": 1}', b"\xff", b"[" * 10_000):
+            known.send(data)
+            assert known.poll(20_000)
+            assert control.read(known.recv(), Refused).why
+        known.send_multipart([b"{}", b"{}"])
+        assert known.poll(20_000)
+        assert control.read(known.recv(), Refused).why
+    assert ask(worker.address, Kill("nobody")) == Killed("nobody")
