@@ -39,6 +39,14 @@ SCHEDULER_POINTS: Final = (
 )
 """The points of the scheduler."""
 
+WORKER_POINTS: Final = (
+    "workers:told",  # the status of a notebook's workers is written, nothing is created or removed yet
+    "workers:creating",  # a worker pod is due, and not created yet
+    "workers:created",  # it is created, this process does not know it yet
+    "workers:removing",  # a worker pod is due to go, and is still there
+)
+"""The points of the worker controller."""
+
 ACCOUNT_POINTS: Final = (
     "accounts:counted",  # GPU time is counted until now, and not written yet
     "accounts:kept",  # the file that outlives a boot is written, its copy for servers is not

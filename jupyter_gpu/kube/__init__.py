@@ -7,7 +7,7 @@ Import from here. `rules` reads objects and builds paths, `client` makes calls, 
 from .client import MERGE_PATCH, Kube, Listing, WatchEvent
 from .credentials import Credentials, in_cluster, kubeconfig, load
 from .errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, TooMany, Unauthorized, Unavailable
-from .lease import LeaderLease, LeaseTimes
+from .lease import LeaderLease, LeaseTimes, identity
 from .object_store import ObjectStore
 from .recorder import Recorder
 from .reflector import ObjectChange, Reflector, Selection
@@ -34,6 +34,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "WatchEvent",
+    "identity",
     "in_cluster",
     "kubeconfig",
     "load",

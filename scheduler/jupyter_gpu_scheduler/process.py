@@ -9,14 +9,22 @@ import asyncio
 import gc
 import logging
 import os
-import socket
 import time
-import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
 from jupyter_gpu.common.status_server import StatusServer
-from jupyter_gpu.kube import Kube, LeaderLease, LeaseTimes, ObjectChange, Recorder, Reflector, Selection, credentials
+from jupyter_gpu.kube import (
+    Kube,
+    LeaderLease,
+    LeaseTimes,
+    ObjectChange,
+    Recorder,
+    Reflector,
+    Selection,
+    credentials,
+    identity,
+)
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu_scheduler.rules.state.records import trim_node, trim_pod
 
@@ -213,11 +221,6 @@ class SchedulerProcess:
         if silence > self._settings.silence_seconds:
             return f"The API server was not heard for {silence:.0f} s."
         return ""
-
-
-def identity(environ: Mapping[str, str]) -> str:
-    """Return this process's name in the election: its pod's name, so that a restarted container goes on at once."""
-    return environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:

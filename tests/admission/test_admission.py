@@ -23,6 +23,7 @@ NAMES = (
     "jupyter-gpu-nodes",
     "jupyter-gpu-pods",
     "jupyter-gpu-visible-devices",
+    "jupyter-gpu-workers",
 )
 CASES = (*cases.CASES, *OWNERS, *REQUESTS)
 

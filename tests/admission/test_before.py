@@ -83,6 +83,27 @@ def test_upgrade_keeps_earlier_records(world: World) -> None:
     assert not unchecked(world)
 
 
+def test_upgrade_from_before_workers_forgets_workers_alone(world: World) -> None:
+    """While nothing guarded what makes a pod a worker, anybody could write it: it is taken away, and all else stays."""
+    lose(world, f"{POLICIES}/jupyter-gpu-workers")
+    before = records(world)
+    forged = {"metadata": {"annotations": {PREFIX + "worker": '{"notebook":"1","id":"w1"}', "example.com/own": "1"}}}
+    editor = world.identities["editor"]
+    until(lambda: editor("PATCH", f"{PODS}/lab", forged, MERGE).ok, 60, "the end of the policy")
+    assert "worker" in records(world)["lab"]
+    world.write_hook()
+    with world.start_hook("apply") as hook:
+        assert hook.stdout is not None
+        while not (line := hook.stdout.readline()).startswith("in force"):
+            assert line, "the hook ended"
+        hook.kill()
+    assert unchecked(world) <= {"jupyter-gpu-workers"}
+    world.apply_policies()
+    assert (records(world), unchecked(world)) == (before, set())
+    assert own(world, f"{PODS}/lab") == "1"
+    assert editor("PATCH", f"{PODS}/lab", forged, MERGE).status == 403
+
+
 @pytest.mark.parametrize("missing", ["all", f"{POLICIES}/jupyter-gpu-nodes", f"{BINDINGS}/jupyter-gpu-pods"])
 def test_installation_removes_earlier_records(world: World, missing: str) -> None:
     """Uninstalled, or partly removed by hand, forged, installed again: none of our records is left."""

@@ -41,6 +41,7 @@ VALUES: dict[str, Any] = {
     "policies": {"allowedHostPaths": ["/srv/data", "/srv/shared/*"]},
     "hub": {"enabled": True, "write": True, "name": NOTEBOOKS},
     "limits": {"askAtCreation": False},
+    "workers": {"enabled": True, "namespaces": [NOTEBOOKS], "pod": {"environment": ["LANG", "TZ"]}},
 }
 
 

@@ -31,8 +31,11 @@ PREFIX = "jupyter-gpu.io/"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 GUARDS = ("jupyter-gpu-bindings", "jupyter-gpu-nodes", "jupyter-gpu-pods")
 """The policies without which anybody could write our records."""
+OF_WORKERS = "jupyter-gpu-workers"
+"""The policy without which anybody could write that a pod is a worker; it is younger than the others."""
+WORKER_RECORDS = (PREFIX + "worker", PREFIX + "worker-status")
 UNCHECKED = PREFIX + "unchecked"
-"""Annotation of policies that were not in force all the time since records were taken away last."""
+"""Annotation of policies that were not in force all the time since what they guard was taken away last."""
 SWITCHED = ("jupyter-gpu-visible-devices",)
 """Policies that a value of the chart switches off."""
 USERNAME = "hub.jupyter.org/username"
@@ -110,13 +113,13 @@ def definitions() -> Iterator[tuple[str, dict[str, Any]]]:
 def apply() -> None:
     """Put the policies into force. If this is killed at any point, the next attempt ends in the same state."""
     define()
-    unchecked = [UNCHECKED] if unguarded() else []
+    unchecked = unguarded()
     put(unchecked)
     drop()
     enforce()
     if unchecked:
-        forget()
-        put([])
+        forget(all_records=unchecked != {OF_WORKERS})
+        put(set())
 
 
 def define() -> None:
@@ -134,16 +137,21 @@ def define() -> None:
         print("defined", path, flush=True)
 
 
-def unguarded() -> bool:
-    """Return whether anybody could write our records: a policy is missing, or comes from an interrupted attempt."""
-    found: list[bool] = []
+def unguarded() -> set[str]:
+    """Return the policies without which anybody could write our records: missing, or from an interrupted attempt."""
+    found: set[str] = set()
 
     def looked() -> bool:
-        found[:] = [_unchecked(path) for path, body in objects() if body["metadata"]["name"] in GUARDS]
+        names = (*GUARDS, OF_WORKERS)
+        found.update(
+            body["metadata"]["name"]
+            for path, body in objects()
+            if body["metadata"]["name"] in names and _unchecked(path)
+        )
         return True
 
     patiently("A look at the policies", looked)
-    return any(found)
+    return found
 
 
 def _unchecked(path: str) -> bool:
@@ -153,10 +161,10 @@ def _unchecked(path: str) -> bool:
         return True
 
 
-def put(annotations: list[str]) -> None:
-    """Apply the policies with exactly these annotations of ours."""
+def put(unchecked: set[str]) -> None:
+    """Apply the policies, and mark exactly these as unchecked."""
     for path, body in objects():
-        body["metadata"]["annotations"] = dict.fromkeys(annotations, "true")
+        body["metadata"]["annotations"] = {UNCHECKED: "true"} if body["metadata"]["name"] in unchecked else {}
 
         def applied(path: str = path, body: Any = body) -> bool:
             call("PATCH", f"{path}?fieldManager=jupyter-gpu&force=true", body, "application/apply-patch+yaml")
@@ -199,16 +207,17 @@ def marks() -> dict[str, str]:
     return found
 
 
-def forget() -> None:
-    """Remove all our records from all pods and nodes; the programs with the right to write them anew.
+def forget(*, all_records: bool) -> None:
+    """Remove all our records from pods and nodes, or only those of workers; the programs with the right write them anew.
 
-    With them go the names of users on pods that ask for a slot, which nothing writes again: such a pod counts for its
-    namespace.
+    With all records go the names of users on pods that ask for a slot, which nothing writes again: such a pod counts
+    for its namespace.
     """
     taken = {"pods": 0, "nodes": 0}
     for what, part, accept in (("pods", "/status", "application/json"), ("nodes", "", METADATA)):
         for metadata, guarded in list(everything(f"/api/v1/{what}", accept)):
-            if (patch := removal(metadata, guarded=guarded)) is None:
+            patch = removal(metadata, guarded=guarded) if all_records else removal_of_workers(metadata)
+            if patch is None:
                 continue
             inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
             strip(f"/api/v1{inside}/{what}/{metadata['name']}{part}", {**patch, "uid": metadata["uid"]})
@@ -257,6 +266,12 @@ def removal(metadata: dict[str, Any], *, guarded: bool = False) -> dict[str, Any
     return {"annotations": dict.fromkeys(annotations), "labels": dict.fromkeys(labels)}
 
 
+def removal_of_workers(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what to merge into the metadata so that no record of a worker is left; None: none is there."""
+    annotations = [key for key in metadata.get("annotations") or {} if key in WORKER_RECORDS]
+    return {"annotations": dict.fromkeys(annotations)} if annotations else None
+
+
 def strip(path: str, metadata: dict[str, Any]) -> None:
     """Merge this into an object, unless it is gone."""
 
@@ -291,6 +306,7 @@ PROBES: dict[str, tuple[str, Any]] = {
     "jupyter-gpu-nodes": ("/api/v1/nodes", probe("Node", "probe")),
     "jupyter-gpu-pods": (OF_PODS, probe("Pod", "probe", spec=SPEC)),
     "jupyter-gpu-jobs": (OF_PODS, probe("Pod", "probe-jobs", spec=SPEC)),
+    OF_WORKERS: (OF_PODS, probe("Pod", "probe-workers", spec=SPEC)),
     "jupyter-gpu-visible-devices": (OF_PODS, probe("Pod", "probe-visible-devices", spec=SPEC)),
     "jupyter-gpu-limits": (
         f"{OF_LIMITS}/gpulimits",
@@ -323,7 +339,7 @@ def remove() -> None:
     for path, _ in reversed(list(objects())):
         delete(path)
     undefine()
-    for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler"):
+    for lease in ("jupyter-gpu-scheduler", "jupyter-gpu-kube-scheduler", "jupyter-gpu-workers"):
         delete(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
     for left in call("GET", f"{PODS}{OURS}cleaner")["items"]:  # by an attempt that did not come to its end
         delete(f"{PODS}/{left['metadata']['name']}?gracePeriodSeconds=0")

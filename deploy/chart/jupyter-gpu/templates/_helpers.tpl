@@ -218,6 +218,22 @@ kind: {{ $everywhere | ternary "ClusterRoleBinding" "RoleBinding" }}
 metadata: {name: {{ $name }}, {{ if not $everywhere }}namespace: {{ $namespace }}, {{ end }}labels: {{ index . 2 }}}
 {{- end }}
 
+{{/* The kube-scheduler of worker pods. */}}
+{{- define "jupyter-gpu.workerScheduler" -}}
+{{- .Values.kubeScheduler.enabled | ternary .Values.kubeScheduler.schedulerName "default-scheduler" -}}
+{{- end }}
+
+{{/* The worker controller's settings file. */}}
+{{- define "jupyter-gpu.workerSettings" -}}
+{{- $pod := .Values.workers.pod -}}
+{{- $template := dict "python" $pod.python "home" $pod.home "environment" $pod.environment "homeSize" $pod.storage.home "temporarySize" $pod.storage.tmp "schedulerName" (include "jupyter-gpu.workerScheduler" .) "priorityClass" $pod.priorityClassName -}}
+{{- range $part, $amounts := $pod.resources -}}
+  {{- $_ := set $template $part (dict "cpu" (toString $amounts.cpu) "memory" (toString $amounts.memory)) -}}
+{{- end -}}
+{{- $bounds := dict "perPod" (int .Values.workers.perPod) "perOwner" (int .Values.workers.perOwner) -}}
+{{- dict "namespaces" .Values.workers.namespaces "template" $template "bounds" $bounds "status" (dict "port" 8080) | toJson -}}
+{{- end }}
+
 {{/* The node plugin's settings file. */}}
 {{- define "jupyter-gpu.nodeSettings" -}}
 {{- $settings := dict "slots" (int .Values.node.slots) "kubelet" .Values.node.kubeletDirectory "port" 8081 "metrics" .Values.metrics.enabled -}}
