@@ -76,6 +76,7 @@ DECISIONS = [
         for name in ("new_pods", "pairs", "scoring", "queue", "placement", "limits", "state")
     ),
     Room("wire", (f"{SCHEDULER}.rules.wire",)),
+    _package(f"{SCHEDULER}.workers", "workers/"),
 ]
 FRONT_END = [
     Room("index", (f"{front_end.NAME}.index",), "The plugins, which join all parts."),

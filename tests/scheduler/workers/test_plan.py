@@ -116,7 +116,8 @@ def test_records_are_read_from_their_own_pods_only() -> None:
 def test_node_of_an_odd_worker_is_unknown() -> None:
     """It is on no node that `service` could name, and so is replaced."""
     identity = {WORKER: f'{{"notebook":"{UID}","id":"w1"}}'}
-    for spec in ({}, None, {"affinity": {"nodeAffinity": {}}}, _affinity(7)):
+    odd: tuple[Any, ...] = ({}, None, {"affinity": {"nodeAffinity": {}}}, _affinity(7))
+    for spec in odd:
         found = read_worker({"metadata": {"uid": "u", "annotations": identity}, "spec": spec})
         assert found
         assert found.node == ""

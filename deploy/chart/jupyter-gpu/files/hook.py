@@ -138,20 +138,20 @@ def define() -> None:
 
 
 def unguarded() -> set[str]:
-    """Return the policies without which anybody could write our records: missing, or from an interrupted attempt."""
+    """Return the policies to be marked as unchecked: all if anybody could write our records, or only that of workers.
+
+    One was away if it is missing, or comes from an interrupted attempt.
+    """
     found: set[str] = set()
 
     def looked() -> bool:
-        names = (*GUARDS, OF_WORKERS)
-        found.update(
-            body["metadata"]["name"]
-            for path, body in objects()
-            if body["metadata"]["name"] in names and _unchecked(path)
-        )
+        found.update(body["metadata"]["name"] for path, body in objects() if _unchecked(path))
         return True
 
     patiently("A look at the policies", looked)
-    return found
+    if found & set(GUARDS):
+        return {body["metadata"]["name"] for _, body in objects()}
+    return found & {OF_WORKERS}
 
 
 def _unchecked(path: str) -> bool:
@@ -208,7 +208,7 @@ def marks() -> dict[str, str]:
 
 
 def forget(*, all_records: bool) -> None:
-    """Remove all our records from pods and nodes, or only those of workers; the programs with the right write them anew.
+    """Remove our records from all pods and nodes, or only those of workers; who has the right writes them anew.
 
     With all records go the names of users on pods that ask for a slot, which nothing writes again: such a pod counts
     for its namespace.
