@@ -18,8 +18,6 @@ from jupyter_gpu_node.shares.rules.turns import elasticity, timing
 from jupyter_gpu_node.shares.rules.violations import penalties
 from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
 from jupyter_gpu_scheduler.settings import SchedulerSettings
-from jupyter_gpu_scheduler.workers.rules.template import Template
-from jupyter_gpu_scheduler.workers.settings import WorkerSettings
 from tests.admission import specs
 from tests.cluster.testbed import binaries
 from tests.cluster.testbed.commands import CommandFailed, run
@@ -180,12 +178,6 @@ def test_values_and_schema_name_the_same() -> None:
         ({"hub": {"apiUrl": "hub:8081"}}, "/hub/apiUrl"),
         ({"hub": {"baseUrl": "jupyter"}}, "/hub/baseUrl"),
         ({"hub": {"enabled": True, "apiUrl": "http://hub:8081/hub/api"}}, "hub.tokenSecret.name"),
-        ({"workers": {"enabled": True}}, "/workers/namespaces"),
-        ({"workers": {"pod": {"python": "it's"}}}, "/workers/pod/python"),
-        ({"workers": {"pod": {"home": "jovyan"}}}, "/workers/pod/home"),
-        ({"workers": {"pod": {"environment": ["HOME"]}}}, "/workers/pod/environment/0"),
-        ({"workers": {"pod": {"resources": {"limits": {"cpu": 4}}}}}, "/workers/pod/resources/limits/cpu"),
-        ({"workers": {"perPod": 9}}, "/workers/perPod"),
         ({"policies": {"breakGlassGroup": "it's"}}, "/policies/breakGlassGroup"),
         ({"policies": {"allowedHostPaths": ["/"]}}, "/policies/allowedHostPaths/0"),
         ({"policies": {"allowedHostPaths": ["srv"]}}, "/policies/allowedHostPaths/0"),
@@ -331,10 +323,7 @@ def test_rights_are_listed_one_by_one(values: dict[str, Any]) -> None:
             assert not {"secrets", "pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
             assert "rbac.authorization.k8s.io" not in rule["apiGroups"]
             if "pods" in rule["resources"] and not chart.is_hook(item):
-                more = {
-                    "jupyter-gpu-scheduler": {"delete"},
-                    "jupyter-gpu-workers": {"create", "delete"},
-                }  # Jobs; workers
+                more = {"jupyter-gpu-scheduler": {"delete"}, "jupyter-gpu-workers": {"create", "delete"}}
                 assert set(rule["verbs"]) <= {"get", "list", "watch"} | more.get(item["metadata"]["name"], set())
 
 
@@ -348,8 +337,6 @@ def test_programs_have_exactly_the_rights_that_they_use() -> None:
         "jupyter-gpu-hub-service",
         "jupyter-gpu-users-hub-hub",
         "jupyter-gpu-users-hub-second",
-        "jupyter-gpu-workers",
-        "jupyter-gpu-workers-lease",
     )
     found: dict[str, set[str]] = {name: set() for name in names}
     for item in chart.render(FULL):
@@ -386,24 +373,7 @@ def test_programs_have_exactly_the_rights_that_they_use() -> None:
         | {"get gpulimits", "create gpulimits", "patch gpulimits", "delete gpulimits"},
         "jupyter-gpu-users-hub-hub": {"attribute users"},
         "jupyter-gpu-users-hub-second": {"attribute users"},
-        "jupyter-gpu-workers": {"list pods", "watch pods", "create pods", "delete pods", "patch pods/status"},
-        "jupyter-gpu-workers-lease": leads | {"patch leases"},
     }
-
-
-def test_worker_controller_is_off_by_default() -> None:
-    """Nothing of it is there but the policy, which must be there before; rights are in the named namespaces alone."""
-    assert not [item for item in chart.render() if "workers" in item["metadata"]["name"]]
-    assert "validatingadmissionpolicies.jupyter-gpu-workers.yaml" in chart.hook_files()
-    objects = chart.render(FULL)
-    bindings = [item for item in objects if item.get("roleRef", {}).get("name") == "jupyter-gpu-workers"]
-    assert [(item["kind"], item["metadata"]["namespace"]) for item in bindings] == [("RoleBinding", "alice")]
-    text = chart.find(objects, "ConfigMap", "jupyter-gpu-workers")["data"]["settings.json"]
-    settings = settings_file.parse(json.loads(text), WorkerSettings)
-    assert settings == WorkerSettings(("alice",), Template())
-    theirs = {**FULL, "kubeScheduler": {"enabled": False}}
-    text = chart.find(chart.render(theirs), "ConfigMap", "jupyter-gpu-workers")["data"]["settings.json"]
-    assert json.loads(text)["template"]["schedulerName"] == "default-scheduler"
 
 
 def test_hub_speaks_for_its_own_users_only() -> None:
