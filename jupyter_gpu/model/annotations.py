@@ -237,12 +237,12 @@ class Allocated:
 
     def with_shares(self, shares: tuple[GpuShare, ...], attached: Attached | None) -> Allocated:
         """Replace the shares; what goes, wholly or in part, is revoked until the node has followed."""
-        now = {share.uuid: share.milli for share in shares}
-        revoked = {share.uuid: share for share in self.shares if now.get(share.uuid, 0) < share.milli}
+        now = {share.uuid: share for share in shares}
+        revoked = {share.uuid: share for share in self.shares if not share.is_within(now.get(share.uuid))}
         if not revoked:
             return replace(self, shares=shares)
         for share in self.pending(attached):
-            revoked[share.uuid] = max(share, revoked.get(share.uuid, share))
+            revoked[share.uuid] = share.joined(revoked.get(share.uuid, share))
         return replace(self, shares=shares, revision=self.revision + 1, revoked=tuple(revoked.values()))
 
     def to_json(self) -> dict[str, Any]:
@@ -345,13 +345,18 @@ class Attached:
         )
 
 
-def held(allocated: Allocated | None, attached: Attached | None) -> dict[str, int]:
-    """Return the milli that a pod holds by uuid: the most of allocated, just revoked, attached, draining."""
+def held_shares(allocated: Allocated | None, attached: Attached | None) -> list[GpuShare]:
+    """Return all shares that a pod has or may still have: allocated, just revoked, attached, draining."""
     shares = [*allocated.shares, *allocated.pending(attached)] if allocated else []
     if attached:
         shares += [*attached.shares, *(item.share for item in attached.draining)]
+    return shares
+
+
+def held(allocated: Allocated | None, attached: Attached | None) -> dict[str, int]:
+    """Return the milli that a pod holds by uuid: the most of its `held_shares`."""
     found: dict[str, int] = {}
-    for share in shares:
+    for share in held_shares(allocated, attached):
         found[share.uuid] = max(found.get(share.uuid, 0), share.milli)
     return found
 

@@ -1,13 +1,15 @@
 """Wishes that can never be served, however much comes free: the server and the scheduler refuse them at once.
 
-A GPU *fits* a share if it is of the vendor and of a model wished, and the share of its memory is enough. A wish for an
-``island`` or a ``switch`` is a demand: all shares on one.
+A GPU *fits* a share if it is of the vendor and of a model wished, and the share of its memory is enough: its part, or
+up to all of it where the node enforces what a share has in the books (`demand`). A wish for an ``island`` or a
+``switch`` is a demand: all shares on one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -32,6 +34,10 @@ class GpuProperties(Protocol):
     def vendor(self) -> str:
         """Its maker, in lower case."""
 
+    @property
+    def gate(self) -> bool:
+        """Whether a share of it may have other memory than its part."""
+
 
 def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
     """Tell whether a share of ``milli`` of ``gpu`` is what ``wish`` asks for, regardless of free room or health.
@@ -39,7 +45,7 @@ def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
     A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
     ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
     """
-    if wish.memory and gpu.memory * milli < wish.memory * MILLI_PER_GPU:
+    if wish.memory and gpu.memory * (MILLI_PER_GPU if gpu.gate else milli) < wish.memory * MILLI_PER_GPU:
         return False
     if wish.vendor and wish.vendor.casefold() != gpu.vendor.casefold():
         return False
@@ -101,6 +107,9 @@ def _infeasible(wish: Wish, gpus: Sequence[Gpu]) -> Infeasible:
     have = min(wish.milli, largest * big)
     if not gpus:
         return Infeasible("There is no GPU here, so this can never be granted.", have=0)
+    if not fitting and any(fits(replace(gpu, gate=True), wish, big) for gpu in gpus):
+        part = f"Memory is not enforced here, so a share of {count_gpus(big)} has no more of it than its part"
+        return Infeasible(f"{part}{_demands(wish)}. Ask for a larger share, or for less memory.", have=0)
     if not fitting:
         return Infeasible(f"No GPU here is what you ask for{_demands(wish)}. Ask for less or for another kind.", have=0)
     if len(fitting) < len(wish.pieces):

@@ -145,6 +145,16 @@ class GpuShare(NamedTuple):
         """Whether no other pod may use this GPU meanwhile."""
         return self.milli == MILLI_PER_GPU
 
+    def is_within(self, other: GpuShare | None) -> bool:
+        """Tell whether ``other``, on the same GPU, is at least as much; False where only the GPU's memory tells."""
+        if other is None or other.milli < self.milli:
+            return False
+        return other.exclusive or self.memory == other.memory or 0 < self.memory < other.memory
+
+    def joined(self, other: GpuShare) -> GpuShare:
+        """Return the most of two shares of one GPU, each amount by itself."""
+        return GpuShare(self.uuid, max(self.milli, other.milli), max(self.memory, other.memory))
+
     def to_json(self) -> dict[str, Any]:
         """Return ``{"uuid", "milli", "memory"?}``."""
         body: dict[str, Any] = {"uuid": self.uuid, "milli": self.milli}

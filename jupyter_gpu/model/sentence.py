@@ -81,6 +81,8 @@ def _waiting(view: View) -> str:
         parts.append(f"{_more(free, now.allocated)} {_when_free(free)}{_line(view)}")
     if limit and allowed < now.requested:
         parts.append(f"{_more(now.requested - allowed, allowed)} when {_when_raised(limit, allowed)}")
+    if not parts:
+        parts.append(f"more memory when it is free{_line(view)}")
     return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {'; '.join(parts)}"
 
 

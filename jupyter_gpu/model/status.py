@@ -8,8 +8,8 @@ The rules, first that applies:
 | `Refused`   | the scheduler answered Infeasible, or LimitExceeded without a user limit |
 | `Pending`   | the scheduler has not seen the wish yet                                  |
 | `Attaching` | allocated, but not yet attached                                          |
-| `Waiting`   | less is allocated than wanted: Deferred (nothing), Partial (something),  |
-|             | or LimitExceeded (all that the user's limit allows)                      |
+| `Waiting`   | less is allocated than wanted: Deferred (nothing), Partial (something,   |
+|             | or all but memory), or LimitExceeded (all that the user's limit allows)  |
 | `Releasing` | revoked, but not yet closed                                              |
 | `Ready`     | what is wanted is attached                                               |
 | `Idle`      | nothing is wanted and nothing attached                                   |
@@ -92,6 +92,8 @@ def _phase(
         return Phase.ATTACHING, None
     if sum(granted.values()) < wanted:
         return Phase.WAITING, _lack(allocated, sum(granted.values()))
+    if wanted and allocated and allocated.reason is Reason.PARTIAL:  # its shares lack memory alone
+        return Phase.WAITING, Reason.PARTIAL
     if (attached and attached.draining) or any(granted.get(uuid, 0) < milli for uuid, milli in usable.items()):
         return Phase.RELEASING, Reason.DRAINING
     return (Phase.READY, None) if usable else (Phase.IDLE, None)

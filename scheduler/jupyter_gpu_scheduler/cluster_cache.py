@@ -7,7 +7,7 @@ as not done where it frees one. So no GPU is given away twice, whatever the resu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -15,10 +15,12 @@ from typing import Any
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.demand import HeldMemory
 from jupyter_gpu.model.gpu import DrainingShare, Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.queue.slider_end import moves_end, only_end_moved
@@ -529,14 +531,31 @@ def _withheld(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     return tuple(replace(gpu, healthy=False, health=WITHHELD) for gpu in gpus)
 
 
+def _covers(after: PodState, before: PodState, uuid: str) -> bool:
+    """Tell whether a pod holds at least as much of a GPU as ``before``, and of its memory, whatever that is."""
+    milli, had = after.held.get(uuid, 0), before.held[uuid]
+    if milli < had or not (after.held_memory or before.held_memory):
+        return milli >= had
+    held = after.held_memory.get(uuid, HeldMemory(milli, 0))
+    return held.milli == MILLI_PER_GPU or held.covers(before.held_memory.get(uuid, HeldMemory(had, 0)))
+
+
+def _as_draining(pod: PodState, uuid: str) -> Iterator[DrainingShare]:
+    """Yield what a pod holds of a GPU as what drains: a share with its part of the memory, and one that records it."""
+    milli, memory = pod.held[uuid], pod.held_memory.get(uuid)
+    if memory and memory.recorded:
+        yield DrainingShare(uuid, milli, memory=memory.recorded)
+    if memory is None or memory.milli:
+        yield DrainingShare(uuid, memory.milli if memory else milli)
+
+
 def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:
     """Return a pod with what its write in flight gives it, and with what it takes away until it is confirmed."""
     after = replace(state, allocated=pending_write.allocated, node=pending_write.node)
-    will = after.held
-    lost = {uuid: milli for uuid, milli in state.held.items() if milli > will.get(uuid, 0)}
+    lost = [uuid for uuid in state.held if not _covers(after, state, uuid)]
     if not lost:
         return after
     attached = state.attached or Attached(0)
     others = tuple(item for item in attached.draining if item.uuid not in lost)
-    leaving = tuple(DrainingShare(uuid, milli) for uuid, milli in lost.items())
+    leaving = tuple(item for uuid in lost for item in _as_draining(state, uuid))
     return replace(after, attached=replace(attached, draining=others + leaving))

@@ -39,7 +39,7 @@ wishes = st.builds(
     _wish,
     st.sampled_from(AMOUNTS),
     plain=st.booleans(),
-    memory=st.sampled_from([None, None, 20 * GIB, 30 * GIB, 60 * GIB]),
+    memory=st.sampled_from([None, None, 5 * GIB, 20 * GIB, 30 * GIB, 60 * GIB]),
     model=st.sampled_from([(), (), ("A100",), ("h100", "B200")]),
     topology=st.sampled_from([None, "any", "island", "island", "switch"]),
     priority=st.sampled_from([None, 0, 1]),
@@ -74,6 +74,7 @@ class World(RuleBasedStateMachine):
         joined=st.sampled_from([(None, None), (2, None), (3, 2), (2, 1)]),
         models=st.sampled_from([("A100",), ("A100",), ("NVIDIA A100-SXM4-80GB", "H100 PCIe")]),
         memory=st.sampled_from([(80,), (80,), (80, 40), (40,)]),
+        gate=st.booleans(),
         first=st.lists(wishes, min_size=len(UIDS), max_size=len(UIDS)),
         at_once=st.booleans(),
     )
@@ -83,11 +84,13 @@ class World(RuleBasedStateMachine):
         joined: tuple[int | None, int | None],
         models: tuple[str, ...],
         memory: tuple[int, ...],
+        gate: bool,
         first: list[Wish],
         at_once: bool,
     ) -> None:
         """A node with GPUs and pods."""
-        self._see(inventory(count, island=joined[0], switch=joined[1], models=models, memory=memory))
+        found = inventory(count, island=joined[0], switch=joined[1], models=models, memory=memory)
+        self._see(tuple(replace(gpu, gate=gate) for gpu in found))
         for uid, wish in zip(UIDS, first, strict=True):
             self.snapshot.put_pod(PodState(uid, NODE, record(None, wish)))
             self.run_scheduler(not at_once)
@@ -215,6 +218,17 @@ class World(RuleBasedStateMachine):
         for gpu in self.inventory:
             assert self.snapshot.free(gpu.uuid) == 1000 - held.get(gpu.uuid, 0), "the index lost count"
 
+    @invariant()
+    def memory_is_never_given_twice(self) -> None:
+        """What all pods have in the books of a GPU is at most its memory, with what drains."""
+        for gpu in self.inventory:
+            pods = self.snapshot.pods(NODE)
+            taken = sum(_bytes_held(pod, gpu) for pod in pods)
+            assert taken <= gpu.memory, {pod.uid: _bytes_held(pod, gpu) for pod in pods}
+            left = self.snapshot.free_memory(gpu, NODE)
+            recorded = any(share.memory for pod in pods for share in _may_have(pod) if share.uuid == gpu.uuid)
+            assert left == (gpu.memory - taken if recorded else None), "the index lost count"
+
     # --- what a decision must obey ------------------------------------------------------------------------------
 
     def _check(self, before: tuple[PodState, ...], decisions: tuple[Decision, ...]) -> None:
@@ -256,12 +270,19 @@ class World(RuleBasedStateMachine):
             if milli > was.get(uuid, 0):
                 assert there[uuid].healthy, "granted a broken GPU"
             assert _matches(there[uuid], wish), "granted what was not asked for"
+        shares = [(there[share.uuid], share) for share in pod.allocated.shares]
+        for gpu, share in shares:
+            more = _bytes(gpu, share) > _bytes(gpu, _share(before, gpu.uuid))
+            assert not more or (gpu.healthy and share.memory == _records(gpu, wish, share.milli)), "other memory"
+        short = any(_is_short(gpu, wish, share) for gpu, share in shares)
         owed = wish.milli - sum(has.values())
         assert owed >= 0, "more than wanted"
         assert len(has) <= len(wish.pieces)
         assert len(_islands(wish, (there[uuid] for uuid in has))) <= 1
-        assert (owed > 0) == (pod.ticket is not None) == (pod.allocated.position is not None)
-        assert pod.allocated.reason == ((Reason.PARTIAL if has else Reason.DEFERRED) if owed else None)
+        assert (owed > 0 or short) == (pod.ticket is not None) == (pod.allocated.position is not None)
+        assert pod.allocated.reason == ((Reason.PARTIAL if has else Reason.DEFERRED) if owed or short else None)
+        if not owed and not short:
+            assert all(share.memory == _records(gpu, wish, share.milli) for gpu, share in shares if gpu.healthy)
         if not owed:
             assert sorted(has.values(), reverse=True) == list(wish.pieces)
         if wish.topology in (None, "any"):
@@ -285,7 +306,7 @@ class World(RuleBasedStateMachine):
         for pod in line:
             for other in new.values():
                 if not other.gone and _order(old[other.uid]) > _order(old[pod.uid]):
-                    for uuid in _gained(old[other.uid], other):
+                    for uuid in self._gained(old[other.uid], other):
                         assert not self._could_use(pod, uuid), f"{other.uid} overtook {pod.uid} at {uuid}"
         if line:
             assert not any(self._ways(line[0])), "the next in line was not served though it could be"
@@ -299,7 +320,7 @@ class World(RuleBasedStateMachine):
         if not gpu.healthy or not _matches(gpu, wish):
             return False
         if uuid in has:
-            return has[uuid] < wish.pieces[0]
+            return has[uuid] < wish.pieces[0] or _is_short(gpu, wish, _share(pod, uuid))
         if len(has) == len(wish.pieces):  # it waits for room where it is
             return False
         same = len(_islands(wish, (g for g in self.inventory if g.uuid in {uuid, *has}))) == 1
@@ -310,6 +331,19 @@ class World(RuleBasedStateMachine):
         """Return the milli of a GPU that the pod may have at most, as things are."""
         others = sum(_held(other).get(gpu.uuid, 0) for other in self.snapshot.pods(NODE) if other.uid != pod.uid)
         return 1000 - others if gpu.healthy else _allocated(pod).get(gpu.uuid, 0)
+
+    def _has_memory(self, pod: PodState, gpu: Gpu, milli: int) -> bool:
+        """Whether there is memory for a share of ``milli`` on a GPU, as things are."""
+        others = sum(_bytes_held(other, gpu) for other in self.snapshot.pods(NODE) if other.uid != pod.uid)
+        assert pod.requested is not None
+        needs = _bytes(gpu, GpuShare(gpu.uuid, milli, _records(gpu, pod.requested.wish, milli)))
+        return needs <= (gpu.memory - others if gpu.healthy else _bytes(gpu, _share(pod, gpu.uuid)))
+
+    def _gained(self, before: PodState, after: PodState) -> set[str]:
+        """GPUs of which the pod now holds more than it did in any way."""
+        held, has = _held(before), _allocated(after)
+        more = {gpu.uuid for gpu in self.inventory if _bytes(gpu, _share(after, gpu.uuid)) > _bytes_held(before, gpu)}
+        return {uuid for uuid, milli in has.items() if milli > held.get(uuid, 0)} | more
 
     def _ways(self, pod: PodState) -> Iterator[bool]:
         """All ways in which the whole wish could be served now without touching a GPU that is in use."""
@@ -322,10 +356,13 @@ class World(RuleBasedStateMachine):
                 continue
             for last in chosen:
                 sizes = {gpu.uuid: pieces[-1] if gpu is last else pieces[0] for gpu in chosen}
-                if all(
-                    sizes[gpu.uuid] <= self._room(pod, gpu) and _enough(gpu, wish, sizes[gpu.uuid]) for gpu in chosen
-                ):
+                if all(self._has_all(pod, gpu, sizes[gpu.uuid]) for gpu in chosen):
                     yield True
+
+    def _has_all(self, pod: PodState, gpu: Gpu, milli: int) -> bool:
+        assert pod.requested is not None
+        fits = milli <= self._room(pod, gpu) and _enough(gpu, pod.requested.wish, milli)
+        return fits and self._has_memory(pod, gpu, milli)
 
     def _check_partial(self, pod: PodState) -> None:
         """Check that all that can be had of a wish is had at once."""
@@ -335,10 +372,8 @@ class World(RuleBasedStateMachine):
             return
         for gpu in self.inventory:
             if gpu.healthy and gpu.uuid not in has:
-                room = self._room(pod, gpu)
-                assert not (room >= wish.pieces[0] and _enough(gpu, wish, wish.pieces[0])) or _wants_only_rest(
-                    wish, has
-                ), f"{gpu.uuid} is free, and {pod.uid} is owed it"
+                free = self._has_all(pod, gpu, wish.pieces[0])
+                assert not free or _wants_only_rest(wish, has), f"{gpu.uuid} is free, and {pod.uid} is owed it"
 
     # --- tools ---------------------------------------------------------------------------------------------------
 
@@ -361,10 +396,12 @@ class World(RuleBasedStateMachine):
     def _enforce(self, pod: PodState) -> None:
         assert pod.allocated is not None
         granted = {share.uuid for share in pod.allocated.shares}
-        leaving = {share.uuid: share.milli for share in _attached(pod).shares}
-        leaving |= {item.uuid: item.milli for item in _attached(pod).draining}
+        leaving = {share.uuid: share for share in _attached(pod).shares}
+        leaving |= {item.uuid: item.share for item in _attached(pod).draining}
         draining = tuple(
-            DrainingShare(uuid, milli) for uuid, milli in leaving.items() if uuid not in granted and uuid in pod.busy
+            DrainingShare(uuid, share.milli, memory=share.memory)
+            for uuid, share in leaving.items()
+            if uuid not in granted and uuid in pod.busy
         )
         after = pod.allocated
         actual = Attached(after.observed_generation, after.shares, draining, revision=after.revision)
@@ -380,18 +417,40 @@ def _allocated(pod: PodState) -> dict[str, int]:
 
 
 def _held(pod: PodState) -> dict[str, int]:
-    held = {} if pod.finished else _allocated(pod)  # promises to a finished pod are void
-    actual = _attached(pod)
-    revoked = pod.allocated.pending(pod.attached) if pod.allocated and not pod.finished else ()
-    for share in (*revoked, *actual.shares, *(item.share for item in actual.draining)):
+    held: dict[str, int] = {}
+    for share in _may_have(pod):
         held[share.uuid] = max(share.milli, held.get(share.uuid, 0))
     return held
 
 
-def _gained(before: PodState, after: PodState) -> set[str]:
-    """GPUs of which the pod now holds more than it did in any way."""
-    held = _held(before)
-    return {uuid for uuid, milli in _allocated(after).items() if milli > held.get(uuid, 0)}
+def _may_have(pod: PodState) -> list[GpuShare]:
+    actual = _attached(pod)
+    shares = [*actual.shares, *(item.share for item in actual.draining)]
+    if pod.allocated and not pod.finished:  # promises to a finished pod are void
+        shares += [*pod.allocated.shares, *pod.allocated.pending(pod.attached)]
+    return shares
+
+
+def _bytes_held(pod: PodState, gpu: Gpu) -> int:
+    return max((_bytes(gpu, share) for share in _may_have(pod) if share.uuid == gpu.uuid), default=0)
+
+
+def _bytes(gpu: Gpu, share: GpuShare) -> int:
+    """Return what a share has in the books of its GPU."""
+    return share.memory if share.memory and share.milli < 1000 else gpu.memory * share.milli // 1000
+
+
+def _records(gpu: Gpu, wish: Wish, milli: int) -> int:
+    return wish.memory or 0 if gpu.gate and milli < 1000 else 0
+
+
+def _is_short(gpu: Gpu, wish: Wish, share: GpuShare) -> bool:
+    return _bytes(gpu, share) < _bytes(gpu, share._replace(memory=_records(gpu, wish, share.milli)))
+
+
+def _share(pod: PodState, uuid: str) -> GpuShare:
+    shares = pod.allocated.shares if pod.allocated else ()
+    return next((share for share in shares if share.uuid == uuid), GpuShare(uuid, 0))
 
 
 def _order(before: PodState) -> tuple[int, float, str]:
@@ -402,7 +461,7 @@ def _order(before: PodState) -> tuple[int, float, str]:
 def _enough(gpu: Gpu, wish: Wish, milli: int) -> bool:
     words = " ".join(gpu.model.lower().replace("-", " ").split())
     named = not wish.model or any(f" {name.lower()} " in f" {words} " for name in wish.model)
-    return named and gpu.memory * milli / 1000 >= (wish.memory or 0)
+    return named and gpu.memory * (1 if gpu.gate else milli / 1000) >= (wish.memory or 0)
 
 
 def _matches(gpu: Gpu, wish: Wish) -> bool:
@@ -432,16 +491,20 @@ def midway(draw: st.DrawFn) -> World:
         memory=draw(st.sampled_from([(80,), (80, 40)])),
         unhealthy=draw(st.sets(numbers, max_size=1)),
     )
+    gate = draw(st.booleans())
+    found = tuple(replace(gpu, gate=gate) for gpu in found)
     has: dict[str, dict[str, list[GpuShare]]] = {uid: {"allocated": [], "attached": [], "draining": []} for uid in UIDS}
     busy: dict[str, set[str]] = {uid: set() for uid in UIDS}
     for gpu in found:
-        room = 1000
+        room, left = 1000, gpu.memory
         for uid in draw(st.lists(uids, max_size=2, unique=True)):
             milli = draw(st.sampled_from([250, 500, 500, 750, 1000, 1000]))
-            if milli <= room:
-                room -= milli
+            memory = draw(st.sampled_from([0, 5 * GIB, 20 * GIB, 60 * GIB])) if gate and milli < 1000 else 0
+            share = GpuShare(gpu.uuid, milli, memory)
+            if milli <= room and _bytes(gpu, share) <= left:
+                room, left = room - milli, left - _bytes(gpu, share)
                 for where in draw(st.sampled_from([("allocated", "attached")] * 4 + [("allocated",), ("draining",)])):
-                    has[uid][where].append(GpuShare(gpu.uuid, milli))
+                    has[uid][where].append(share)
                 if draw(st.booleans()):
                     busy[uid].add(gpu.uuid)
     places = draw(st.permutations(range(1, len(UIDS) + 1)))
@@ -450,7 +513,7 @@ def midway(draw: st.DrawFn) -> World:
         if draw(st.booleans()):  # near to what it has
             milli = total(has[uid]["allocated"]) + draw(st.sampled_from([-1000, -500, -250, 0, 250, 500, 1000]))
             wish = replace(wish, milli=max(0, milli), each=None)
-        draining = tuple(DrainingShare(share.uuid, share.milli) for share in has[uid]["draining"])
+        draining = tuple(DrainingShare(one.uuid, one.milli, memory=one.memory) for one in has[uid]["draining"])
         before = Allocated(1, tuple(draw(st.permutations(has[uid]["allocated"]))))
         pod = PodState(
             uid,
@@ -476,10 +539,13 @@ def test_decision_in_any_state_obeys_the_rules(world: World) -> None:
     """States that are rarely reached are tried as often as others; then the node comes to rest by the same rules."""
     note(repr(world))
     world.a_gpu_is_never_given_twice()
+    world.memory_is_never_given_twice()
     world.run_scheduler(True)
     world.a_gpu_is_never_given_twice()
+    world.memory_is_never_given_twice()
     world.settle()
     world.a_gpu_is_never_given_twice()
+    world.memory_is_never_given_twice()
 
 
 TestWorld = pytest.mark.uncounted(after=50)(World.TestCase)

@@ -57,14 +57,14 @@ def decision(
     me = PodState(uid, NODE, requested, record.allocated, record.attached, record.limit, busy, resting)
     me = replace(me, overdue=overdue(record.allocated))
     # A GPU that we only have not closed yet is no claim against other pods.
-    mine = {share.uuid: share.milli for share in (record.allocated.shares if record.allocated else ())}
-    others = states(other_pods, mine, overdue)
+    mine = PodState(uid, NODE, allocated=Allocated(0, record.allocated.shares if record.allocated else ()))
+    others = states(other_pods, mine, gpus, overdue)
     snapshot = ClusterSnapshot()
     snapshot.put_node(NODE, tuple(gpus), NodeFacts(outside=used_outside))
     for pod in (me, *others):
         snapshot.put_pod(pod)
     if unreadable:
-        snapshot.put_pod(unknown(tuple(gpus), others, me.held))
+        snapshot.put_pod(unknown(tuple(gpus), others, me))
     due = settle(snapshot, users) if users else None
     own = (made.allocated for made in decide(snapshot, NODE) if made.uid == uid)
     after = next(own, record.allocated)

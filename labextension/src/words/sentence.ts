@@ -186,7 +186,8 @@ class Sentence {
     const rest = requested - allowed;
     const raised = limit && rest ? this.whenRaised(limit, allowed, this.more(rest, allowed)) : '';
     if (!missing) {
-      return trans.__('%1 of %2: %3', have, want, raised);
+      const memory = trans.__('more memory when it is free');
+      return trans.__('%1 of %2: %3', have, want, raised || `${memory}${line}`);
     }
     const more = this.more(missing, allocated);
     const free = trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);

@@ -27,7 +27,7 @@ def wanted(pod: ManagedPod) -> Allocated | None:
         return None
     if view.problem:
         known = pod.attached or _NOTHING
-        granted = tuple(GpuShare(uuid, milli) for uuid, milli in sorted(pod.granted.items()))
+        granted = tuple(share for _, share in sorted(pod.granted.items()))
         shares = granted if pod.holdings_known else known.shares
         return Allocated(known.observed_generation, shares, revision=known.revision)
     return view.allocated

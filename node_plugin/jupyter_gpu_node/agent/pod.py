@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from jupyter_gpu.model.annotations import Attached
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.rules.holdings import Holding
 from jupyter_gpu_node.agent.rules.pod_view import PodView, without
 from jupyter_gpu_node.agent.rules.use_class import UseScans
@@ -44,8 +45,8 @@ class ManagedPod:
     attached: Attached | None = None
     """The actual state, recorded or about to be."""
     record: ServerRecord = field(default_factory=ServerRecord)
-    granted: dict[str, int] = field(default_factory=dict)
-    """Milli by uuid that the rules in force are for."""
+    granted: dict[str, GpuShare] = field(default_factory=dict)
+    """Shares by uuid that the rules in force are for."""
     holdings_known: bool = False
     """Whether its holdings are known: once guarded, or after the first scan if this process did not guard it anew."""
     guard_failed: bool = False
@@ -73,12 +74,11 @@ class ManagedPod:
     def holding(self) -> Holding:
         """The pod's present holdings."""
         order = (self.view.created if self.view else "", self.uid)
-        shares = {share.uuid: share.milli for share in self.attached.shares} if self.attached else {}
+        shares = {share.uuid: share for share in self.attached.shares} if self.attached else {}
         drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
         allowed = self.guard.allowed if self.guard else frozenset[str]()
-        return Holding(
-            order, {**shares, **self.granted}, drains, self.holdings_known and not self.guard_failed, allowed
-        )
+        has = {uuid: share.milli for uuid, share in (shares | self.granted).items()}
+        return Holding(order, has, drains, self.holdings_known and not self.guard_failed, allowed)
 
     @property
     def claimed_uuids(self) -> Collection[str]:

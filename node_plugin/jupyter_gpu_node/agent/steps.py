@@ -141,7 +141,7 @@ class AgentSteps:
         claimed = {uuid for one in self._managed.values() if one is not pod for uuid in one.claimed_uuids}
         unhealthy = self._tools.inventory.unhealthy
         pod.attached = advance(pod, shares, scan, self._rights(), claimed=claimed, unhealthy=unhealthy)
-        pod.granted = {share.uuid: share.milli for share in shares}
+        pod.granted = {share.uuid: share for share in shares}
         # without known GPUs nothing was scanned for; of a pod that moved, or is over its budget, nothing is proven
         unseen = scan.moving or pod.uid in scan.over
         pod.holdings_known = pod.holdings_known or (bool(self._tools.inventory.seen) and not unseen)
@@ -161,7 +161,7 @@ class AgentSteps:
         shares = holdings.permitted(decided, pod.holding, others, inventory.seen, inventory.withheld)
         pod.waits = len(shares) < len(decided)
         # Claimed before it is so: another pod's step may come in between.
-        pod.granted = {**pod.granted, **{share.uuid: share.milli for share in shares}}
+        pod.granted = pod.granted | {share.uuid: share for share in shares}
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - pod.guard.allowed:
             whole = {

@@ -72,7 +72,8 @@ class Machine:
         me = PodState(uid, NODE, record.requested, record.allocated, record.attached)
         snapshot = ClusterSnapshot()
         snapshot.put_node(NODE, self.gpus)
-        for state in (replace(me, overdue=overdue(record.allocated)), *states(others, mine, overdue)):
+        decided = replace(me, attached=None)
+        for state in (replace(me, overdue=overdue(record.allocated)), *states(others, decided, self.gpus, overdue)):
             snapshot.put_pod(state)
         after = next((found.allocated for found in decide(snapshot, NODE) if found.uid == uid), record.allocated)
         if after is not None:

@@ -51,7 +51,7 @@ def member(
     """With generation 2 decided and generation 1 attached."""
     allocated = None if decided is None else Allocated(2, shares(*decided))
     attached = None if has is None else Attached(1, shares(*has), drains(*draining))
-    usual = {"granted": dict.fromkeys(has or (), 1000), "holdings_known": True, "began": 100}
+    usual = {"granted": {share.uuid: share for share in shares(*(has or ()))}, "holdings_known": True, "began": 100}
     return ManagedPod("me", PodView(REF, allocated=allocated), attached=attached, **{**usual, **more})
 
 
@@ -125,7 +125,7 @@ def test_partly_permitted_decision_keeps_the_old_generation() -> None:
 
 def test_unrecorded_rules_count_as_held() -> None:
     """The process that made them died before it wrote: taken back, the GPU drains until a scan."""
-    cut_off: dict[str, Any] = {"granted": {A: 500}}
+    cut_off: dict[str, Any] = {"granted": {A: GpuShare(A, 500)}}
     assert step(member((), has=(), **cut_off)) == Attached(2, (), drains(A), Reason.DRAINING)
     assert step(member((), has=(), **cut_off), scan=scanned(A)) == Attached(2)
     assert step(member((A,), has=(), **cut_off), A) == Attached(2, shares(A))
@@ -155,7 +155,7 @@ def test_unhealthy_gpu_stays_attached_with_a_reason() -> None:
 
 def test_scan_covers_all_that_the_pod_may_have_had() -> None:
     """All that it had and has no more; for a pod that is not known yet all that it may have."""
-    one = member((), has=(A,), draining=(B,), granted={C: 1000})
+    one = member((), has=(A,), draining=(B,), granted={C: GpuShare(C, 1000)})
     assert to_prove_closed(one, {C}, {A, B, C}) == {A, B}
     assert to_prove_closed(member((B,)), {B}, {A, B, C}) == frozenset()
     assert to_prove_closed(member((B,), holdings_known=False), {B}, {A, B, C}) == {A, C}
@@ -174,7 +174,11 @@ def test_scan_covers_all_that_the_pod_may_have_had() -> None:
 def test_wanted_state_of_a_pod(view: PodView | None, known: bool, found: Allocated | None) -> None:
     """The decision; nothing when it ended; its present state where the decision cannot be read."""
     assert (
-        wanted(ManagedPod("me", view, attached=Attached(1, shares(C)), granted={B: 1000}, holdings_known=known))
+        wanted(
+            ManagedPod(
+                "me", view, attached=Attached(1, shares(C)), granted={B: GpuShare(B, 1000)}, holdings_known=known
+            )
+        )
         == found
     )
 
@@ -218,7 +222,7 @@ def test_only_records_newer_than_our_write_count() -> None:
 
 def test_holding_follows_the_rules_in_force() -> None:
     """Others may rely on its rules, else its record, and what drains. While these are unknown, anything may be open."""
-    one = member((A,), has=(A, B), draining=(C,), granted={A: 250})
+    one = member((A,), has=(A, B), draining=(C,), granted={A: GpuShare(A, 250)})
     held = one.holding
     assert (held.claimed_milli(A), held.claimed_milli(B), held.claimed_milli(C), held.known) == (250, 1000, 1000, True)
     assert not member(holdings_known=False).holding.known

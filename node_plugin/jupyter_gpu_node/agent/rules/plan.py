@@ -54,7 +54,7 @@ def plan(
     shares = allocated.shares if allocated else ()
     allowed = frozenset(share.uuid for share in shares)
     draining = tuple(
-        DrainingShare(share.uuid, share.milli, tuple(seen.holders.get(share.uuid, ()))[:MAX_HOLDERS])
+        DrainingShare(share.uuid, share.milli, tuple(seen.holders.get(share.uuid, ()))[:MAX_HOLDERS], share.memory)
         for share in _leaving(attached, seen)
         if share.uuid not in allowed and not _proven_closed(share.uuid, seen)
     )
@@ -81,7 +81,7 @@ def _leaving(attached: Attached | None, seen: Observation) -> tuple[GpuShare, ..
     unrecorded = seen.not_provable - {share.uuid for share in known}
     merged: dict[str, GpuShare] = {}
     for share in [*known, *(GpuShare(uuid, MILLI_PER_GPU) for uuid in sorted(unrecorded))]:
-        merged[share.uuid] = max(share, merged.get(share.uuid, share))
+        merged[share.uuid] = share.joined(merged.get(share.uuid, share))
     return tuple(merged.values())
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import attrgetter
 
+from jupyter_gpu.model.demand import HeldMemory, of_shares
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
-Measure = Callable[[PodState, str, int], int]
-"""Returns the amount of the quantity in a share: of this pod, on this GPU, of so many milli."""
+Measure = Callable[[PodState, str, int, HeldMemory | None], int]
+"""Returns the amount of the quantity in a share: of this pod, on this GPU, of so many milli, with this memory where it
+is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,10 @@ def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[
     shares = tuple((share.uuid, share.milli) for share in decided)
     holds = pod.holds
     if measure:
-        amounts = ((uuid, measure(pod, uuid, milli)) for uuid, milli in shares)
+        recorded, held = of_shares(decided), pod.held_memory
+        amounts = ((uuid, measure(pod, uuid, milli, recorded.get(uuid))) for uuid, milli in shares)
         shares = tuple((uuid, amount) for uuid, amount in amounts if amount)
-        holds = sum(measure(pod, uuid, milli) for uuid, milli in pod.held.items())
+        holds = sum(measure(pod, uuid, milli, held.get(uuid)) for uuid, milli in pod.held.items())
     return Claim(
         uid=pod.uid,
         shares=shares,
@@ -73,7 +76,7 @@ def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[
 
 _READ = attrgetter(
     *("node", "requested", "fault", "gone", "finished", "blocked", "overdue", "cap", "ticket", "created"),
-    *("busy", "resting", "lacks", "held"),
+    *("busy", "resting", "lacks", "held", "held_memory"),
 )
 
 

@@ -1,16 +1,19 @@
 """Division of an owner's maxima among the owner's pods: of GPUs, of GPUs of a model, and of GPU memory.
 
 Each is divided by itself (`allowances`), and the least part counts. The maximum of a model counts for a pod as a whole
-where it can get no other GPUs, else GPU by GPU (`PodState.model_allowances`). Memory counts as milli of the largest GPU
-that the pod can get.
+where it can get no other GPUs, else GPU by GPU (`PodState.model_allowances`). Memory is that of the books; it counts as
+milli of the largest GPU that the pod can get, and a share that records its memory as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import MappingProxyType
 
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.demand import HeldMemory, wished_bytes
 from jupyter_gpu.model.feasible import fits, named
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.gpu_kinds import GpuKind, gpu_kind
@@ -115,7 +118,7 @@ class Division:
                 bound.models.append((word, parts[uid]))
 
     def _of_model(self, word: str) -> Measure:
-        def measure(pod: PodState, uuid: str, milli: int) -> int:
+        def measure(pod: PodState, uuid: str, milli: int, _recorded: HeldMemory | None) -> int:
             kind = self._kind(pod, uuid)
             return milli if kind is None or named(kind.model, word) else 0  # an unknown one may be such a GPU
 
@@ -148,6 +151,8 @@ class Division:
         """
         pod = self._pods[claim.uid]
         has = pod.has
+        if self._records_memory(pod):
+            return self._whole_shares(pod, amount)
         if amount >= claim.has:
             more = (amount - claim.has) * MILLI_PER_GPU // largest
             lacks = max(0, pod.requested.milli - has) if pod.requested else 0
@@ -155,10 +160,29 @@ class Division:
         least = min(self._kind_memory(claim.uid, uuid) for uuid, _ in claim.shares)
         return max(0, has - -(-(claim.has - amount) * MILLI_PER_GPU // least))
 
-    def _bytes(self, pod: PodState, uuid: str, milli: int) -> int:
-        return -(-milli * self._kind_memory(pod.uid, uuid) // MILLI_PER_GPU)
+    def _records_memory(self, pod: PodState) -> bool:
+        """Tell whether a share of the pod may record its memory."""
+        wish = pod.requested.wish if pod.requested else None
+        return bool(wish and wish.memory and any(kind.gate for kind in self._counted[pod.uid]))
+
+    def _whole_shares(self, pod: PodState, amount: int) -> int:
+        """Return the milli of as many shares of the wish, the largest first, as have at most so many bytes."""
+        pieces = pod.requested.wish.pieces if pod.requested else ()
+        used = accumulate(self._piece_bytes(pod, piece) for piece in pieces)
+        return sum(piece for piece, bytes_used in zip(pieces, used, strict=True) if bytes_used <= amount)
+
+    def _piece_bytes(self, pod: PodState, piece: int) -> int:
+        """Return the most bytes that a share of the pod's wish has in the books of a GPU that it can get or has."""
+        wish = pod.requested.wish if pod.requested else Wish(0)
+        return max((wished_bytes(kind, wish, piece) for kind in self._counted[pod.uid]), default=0)
+
+    def _bytes(self, pod: PodState, uuid: str, milli: int, recorded: HeldMemory | None) -> int:
+        memory = self._kind_memory(pod.uid, uuid)
+        return recorded.booked(memory) if recorded else -(-milli * memory // MILLI_PER_GPU)
 
     def _wished_bytes(self, pod: PodState) -> int:
+        if pod.requested and self._records_memory(pod):
+            return sum(self._piece_bytes(pod, piece) for piece in pod.requested.wish.pieces)
         return -(-pod.requested.milli * self._largest(pod.uid) // MILLI_PER_GPU) if pod.requested else 0
 
     def _kind_memory(self, uid: str, uuid: str) -> int:

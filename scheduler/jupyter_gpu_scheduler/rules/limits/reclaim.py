@@ -16,10 +16,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from jupyter_gpu.model.annotations import Reason, Wish
+from jupyter_gpu.model.demand import booked, wished_bytes
 from jupyter_gpu.model.feasible import fits, groups
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.use_class import use_class
+from jupyter_gpu_scheduler.rules.state.books import memory_beside
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import share
@@ -60,6 +62,8 @@ class _Room:
 
     gpu: Gpu
     milli: int
+    memory: int
+    """Bytes."""
     pod: PodState | None = None
     """The pod that makes it; ``None``: it is free."""
     closing: bool = False
@@ -112,19 +116,20 @@ class _NodeReclaim:
             step = self._best(pod, wish, size, left)
             if step is None:
                 break
-            self._carry_out(pod, step, 1)
+            self._carry_out(pod, wish, step, 1)
             left.discard(step.room.gpu.uuid)
             steps.append(step)
         found = len(steps) == len(lacks)
         if not found and (pod.pending or wish.topology in ("island", "switch")):
             for step in steps:
-                self._carry_out(pod, step, -1)
+                self._carry_out(pod, wish, step, -1)
         return found
 
-    def _carry_out(self, pod: PodState, step: _Step, sign: int) -> None:
+    def _carry_out(self, pod: PodState, wish: Wish, step: _Step, sign: int) -> None:
         """Serve a pod with a step; with the sign -1, undo that."""
         room, milli = step.room, sign * step.milli
         room.milli -= milli
+        room.memory -= sign * wished_bytes(room.gpu, wish, step.milli)
         self._has[pod.owner] = self._owner_has(pod.owner) + milli
         if room.pod and step.reclaims:
             self.taken[room.pod.uid] = self.taken.get(room.pod.uid, 0) + milli
@@ -144,7 +149,7 @@ class _NodeReclaim:
         able = [
             _Step(room, size, self._reclaims(pod, room, below))
             for room in self._rooms
-            if room.gpu.uuid in uuids and room.milli >= size and room.gpu.healthy and fits(room.gpu, wish, size)
+            if room.gpu.uuid in uuids and room.gpu.healthy and _serves(room, wish, size)
         ]
         return min(filter(self._is_allowed, able), key=self._order, default=None)
 
@@ -175,16 +180,29 @@ class _NodeReclaim:
         return (2, not pod.preemptible, -most, pod.owner, use, -pod.created, -room.age, pod.uid)
 
 
+def _serves(room: _Room, wish: Wish, size: int) -> bool:
+    if room.milli < size or not fits(room.gpu, wish, size):
+        return False
+    return room.memory >= wished_bytes(room.gpu, wish, size)
+
+
 def _rooms(snapshot: ClusterSnapshot, node: str) -> Iterator[_Room]:
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus(node) or ()}
     for uuid, gpu in gpus.items():
-        yield _Room(gpu, snapshot.free(uuid, node))
+        milli, memory = snapshot.free(uuid, node), snapshot.free_memory(gpu, node)
+        yield _Room(gpu, milli, memory_beside(gpu.memory, milli) if memory is None else memory)
     for pod in snapshot.pods(node):
         shares = pod.allocated.shares if pod.allocated and pod.has and not pod.gone else ()
-        stays = {share.uuid: share.milli for share in shares}
+        stays = {share.uuid: share for share in shares}
         for age, held in enumerate(shares):
             if held.uuid in gpus:
-                yield _Room(gpus[held.uuid], held.milli, pod, age=age)
+                yield _Room(gpus[held.uuid], held.milli, _booked(gpus[held.uuid], held), pod, age=age)
         for uuid, milli in pod.held.items():
-            if uuid in gpus and milli > stays.get(uuid, 0):
-                yield _Room(gpus[uuid], milli - stays.get(uuid, 0), pod, closing=True)
+            left = stays.get(uuid) or GpuShare(uuid, 0)
+            if uuid in gpus and milli > left.milli:
+                memory = max(0, pod.memory_held(gpus[uuid]) - _booked(gpus[uuid], left))
+                yield _Room(gpus[uuid], milli - left.milli, memory, pod, closing=True)
+
+
+def _booked(gpu: Gpu, share: GpuShare) -> int:
+    return booked(gpu.memory, share.milli, share.memory)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu.model.annotations import Allocated, Reason
+from jupyter_gpu.model.annotations import Allocated, Reason, Wish
+from jupyter_gpu.model.demand import share_memory
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
@@ -37,6 +38,8 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
         have = sum(milli for _, milli in found.grants)
         return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=ahead + 1)
     extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
-    shares = tuple(GpuShare(gpus[index].uuid, milli) for index, milli in found.grants)
+    wish = pod.wish or Wish(0)
+    given = ((gpus[index], milli) for index, milli in found.grants)
+    shares = tuple(GpuShare(gpu.uuid, milli, share_memory(gpu, wish, milli)) for gpu, milli in given)
     made = Allocated(pod.requested.generation if pod.requested else 0, shares, limit=pod.pod_limit, extra=extra)
     return replace(made, reason=Reason.LIMIT_EXCEEDED, message=over_limit(pod, total(shares))) if pod.cut else made

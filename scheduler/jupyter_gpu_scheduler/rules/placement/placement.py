@@ -11,6 +11,7 @@ What a pod has changes only where the wish says so:
   room it moves to another GPU, if no process has it open; else it waits where it is.
 * A GPU that the pod still holds because it is being closed is taken again first: a shrink that is cancelled.
 * An unhealthy GPU gets no new share. A share on one stays until it must change.
+* A share has its memory in the books beside its milli (`jupyter_gpu.model.demand`), and needs room for both.
 * A GPU that an outside program uses is taken only where no other one would do, and given back before others.
   Nothing moves because of it.
 """
@@ -23,10 +24,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.demand import booked, share_memory, wished_bytes
 from jupyter_gpu.model.feasible import fits, groups, islands, topology_group
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.use_class import UseClass
+from jupyter_gpu_scheduler.rules.state.books import memory_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,31 @@ class Spot:
     """Use that the pod makes of it."""
     used: bool = False
     """Whether an outside process uses it, one that was not granted the GPU: such a GPU is taken last."""
+    memory: int = 0
+    """Memory that the share here records, as in `GpuShare`."""
+    memory_room: int | None = None
+    """Bytes that the pod may have here now, including what it has; ``None``: those that go with ``room``."""
 
     @property
     def busy(self) -> bool:
         """Whether some process has it open."""
         return self.use is not UseClass.CLOSED
+
+    @property
+    def now(self) -> GpuShare:
+        """The share that is allocated to the pod here."""
+        return GpuShare(self.gpu.uuid, self.share, self.memory)
+
+    def shared(self, wish: Wish, milli: int) -> GpuShare:
+        """Return a share of ``milli`` here as ``wish`` asks for it."""
+        return GpuShare(self.gpu.uuid, milli, share_memory(self.gpu, wish, milli))
+
+    def has_memory(self, share: GpuShare) -> bool:
+        """Tell whether there is memory enough for a share here, for which there is room."""
+        if self.memory_room is None and not share.memory:
+            return True
+        left = memory_beside(self.gpu.memory, self.room) if self.memory_room is None else self.memory_room
+        return booked(self.gpu.memory, share.milli, share.memory) <= left
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +84,8 @@ class Arrangement:
     """Oldest first."""
     owed: int = 0
     """Milli."""
+    owed_memory: int = 0
+    """Bytes that shares lack which the pod has, as they could not grow where they are."""
     wanted: frozenset[str] = frozenset()
     """UUIDs of GPUs that could serve what is owed: pods further back get nothing more of them."""
 
@@ -70,9 +95,14 @@ def fulfils(wish: Wish, shares: Sequence[GpuShare], gpus: Mapping[str, Gpu]) -> 
     if sorted((share.milli for share in shares), reverse=True) != list(wish.pieces):
         return False
     found = [gpus.get(share.uuid) for share in shares]
-    if not all(gpu and fits(gpu, wish, share.milli) for gpu, share in zip(found, shares, strict=True)):
+    if not all(gpu and _is_as_wished(gpu, wish, share) for gpu, share in zip(found, shares, strict=True)):
         return False
     return len(islands([gpu for gpu in found if gpu], wish.topology)) <= 1
+
+
+def _is_as_wished(gpu: Gpu, wish: Wish, share: GpuShare) -> bool:
+    """Tell whether a share is one of those that ``wish`` asks for, apart from its milli."""
+    return fits(gpu, wish, share.milli) and share.memory == share_memory(gpu, wish, share.milli)
 
 
 def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
@@ -89,12 +119,20 @@ def arrange(wish: Wish, spots: Sequence[Spot]) -> Arrangement:
         outside = [spot for spot in spots if spot.share and spot.gpu.uuid not in inside]
         options.append(_option(list(inside.values()), outside, wish))
     rank, best, _ = min(options, key=lambda option: option[0])
-    shares = tuple(GpuShare(uuid, milli) for uuid, milli in best.shares.items())
+    shares = tuple(best.shares.values())
     owed = wish.milli - total(shares)
-    if not owed:
+    owed_memory = sum(_lacks(by_uuid[share.uuid].gpu, wish, share) for share in shares)
+    if not owed and not owed_memory:
         return Arrangement(shares)
     reachable = [spot for other, _, inside in options if other[0] == rank[0] for spot in inside]
-    return Arrangement(shares, owed, frozenset(_wanted(reachable, best, wish)))
+    return Arrangement(shares, owed, owed_memory, frozenset(_wanted(reachable, best, wish)))
+
+
+def _lacks(gpu: Gpu, wish: Wish, share: GpuShare) -> int:
+    """Return the bytes that a share of ``gpu`` has too few for ``wish``."""
+    if share.memory == share_memory(gpu, wish, share.milli):
+        return 0
+    return max(0, wished_bytes(gpu, wish, share.milli) - booked(gpu.memory, share.milli, share.memory))
 
 
 def _option(
@@ -116,8 +154,9 @@ def _option(
 def _wanted(reachable: Iterable[Spot], layout: _Layout, wish: Wish) -> Iterator[str]:
     """Yield the GPUs that could serve what is owed if they came free."""
     for spot in reachable:
-        has = layout.shares.get(spot.gpu.uuid, 0)
-        if spot.gpu.healthy and (has < wish.pieces[0] if has else not layout.bound):
+        has = layout.shares.get(spot.gpu.uuid)
+        small = has and (has.milli < wish.pieces[0] or _lacks(spot.gpu, wish, has))
+        if spot.gpu.healthy and (small if has else not layout.bound):
             yield spot.gpu.uuid
 
 
@@ -150,8 +189,8 @@ class _Cost(NamedTuple):
 class _Layout:
     """One way to serve a wish within one group of GPUs."""
 
-    shares: dict[str, int]
-    """Milli by uuid, oldest first."""
+    shares: dict[str, GpuShare]
+    """By uuid, oldest first."""
     bound: bool
     """Whether all that is owed must come on GPUs that the pod has: they are busy."""
     cost: _Cost
@@ -174,7 +213,7 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
     big, rest = wish.pieces[0], wish.pieces[-1]
     bigs = wish.pieces.count(big)
     holders: list[Spot | None] = [spot for spot in mine if rest < big and fits(spot.gpu, wish, rest)]
-    best = sorted(mine, key=lambda spot: _worth(spot, big))
+    best = sorted(mine, key=lambda spot: _worth(spot, wish, big))
     if len(mine) <= bigs or not holders:
         holders.insert(0, None)
     elif not any(spot.busy for spot in best[bigs:]):
@@ -185,52 +224,76 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
         yield {**targets, holder.gpu.uuid: rest} if holder else targets
 
 
-def _worth(spot: Spot, target: int) -> tuple[bool, bool, int, bool, bool, int]:
+def _worth(spot: Spot, wish: Wish, target: int) -> tuple[bool, bool, int, bool, bool, int]:
     """Return the key that sorts shares by which one to keep as ``target``, best first."""
-    resized = spot.share != target
-    return (not spot.gpu.healthy, not _in_place(spot, target), -spot.use, spot.used, resized, spot.age)
+    share = spot.shared(wish, target)
+    return (not spot.gpu.healthy, not _in_place(spot, share), -spot.use, spot.used, spot.now != share, spot.age)
 
 
-def _in_place(spot: Spot, target: int) -> bool:
-    """Tell whether the share can become ``target`` where it is, now."""
-    return target <= max(spot.share, spot.room)
+def _in_place(spot: Spot, share: GpuShare) -> bool:
+    """Tell whether the pod's share can become ``share`` where it is, now."""
+    if share.milli > max(spot.share, spot.room):
+        return False
+    return spot.has_memory(share) or _is_less(spot, share)
+
+
+def _is_less(spot: Spot, share: GpuShare) -> bool:
+    """Tell whether ``share`` has no more of the GPU in the books than the pod's share has now."""
+    memory = spot.gpu.memory
+    bytes_now, then = booked(memory, spot.share, spot.memory), booked(memory, share.milli, share.memory)
+    return share.milli <= spot.share and then <= bytes_now
 
 
 def _serve(
     group: Sequence[Spot], mine: Sequence[Spot], targets: dict[str, int], wish: Wish, order: Sequence[int]
 ) -> _Layout:
     """Carry ``targets`` out as far as there is room, and take new GPUs for the other pieces, sizes in ``order``."""
-    kept: dict[str, int] = {}
+    kept: dict[str, GpuShare] = {}
     movers: dict[int, list[Spot]] = {size: [] for size in order}
     for spot in mine:
         target = targets.get(spot.gpu.uuid, 0)
-        if target == spot.share or (target and spot.gpu.healthy and _in_place(spot, target)):
-            kept[spot.gpu.uuid] = target
+        share = spot.shared(wish, target)
+        if share == spot.now or (target and spot.gpu.healthy and _in_place(spot, share)):
+            kept[spot.gpu.uuid] = share
         elif target and spot.gpu.healthy and spot.busy:
-            kept[spot.gpu.uuid] = spot.share  # it waits in place
+            kept[spot.gpu.uuid] = spot.now  # it waits in place
         elif target:
             movers[target].append(spot)
     missing = Counter(wish.pieces) - Counter(targets.values())
-    taken: dict[str, int] = {}
-    stay: dict[str, int] = {}
+    taken: dict[str, GpuShare] = {}
+    stay: dict[str, GpuShare] = {}
     for size in order:
-        spots = [spot for spot in group if not spot.share and spot.gpu.uuid not in taken and fits(spot.gpu, wish, size)]
+        others = (spot for spot in group if not spot.share and spot.gpu.uuid not in taken)
+        spots = [spot for spot in others if _may_take(spot, wish, size)]
         near = [spot.gpu for spot in group if spot.gpu.uuid in kept or spot.gpu.uuid in taken]
         chosen = choose(spots, size, missing[size] + len(movers[size]), near)
-        taken |= {spot.gpu.uuid: size for spot in chosen}
+        taken |= {spot.gpu.uuid: spot.shared(wish, size) for spot in chosen}
         stuck = movers[size][max(0, len(chosen) - missing[size]) :]
-        stay |= {spot.gpu.uuid: min(spot.share, size) for spot in stuck}
+        stay |= {spot.gpu.uuid: _stuck(spot, wish, size) for spot in stuck}
     kept |= stay
     shares = {spot.gpu.uuid: kept[spot.gpu.uuid] for spot in mine if spot.gpu.uuid in kept} | taken
     bound = len(shares) == len(wish.pieces) and not stay
     return _Layout(shares, bound, _cost(group, mine, shares, wish))
 
 
-def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, int], wish: Wish) -> _Cost:
+def _may_take(spot: Spot, wish: Wish, size: int) -> bool:
+    """Tell whether a share of ``size`` may be taken here, if there are so many milli."""
+    return fits(spot.gpu, wish, size) and spot.has_memory(spot.shared(wish, size))
+
+
+def _stuck(spot: Spot, wish: Wish, size: int) -> GpuShare:
+    """Return the share of a spot that should become one of ``size`` and can neither do that nor move."""
+    smaller = spot.shared(wish, min(spot.share, size))
+    return smaller if _is_less(spot, smaller) else spot.now._replace(milli=smaller.milli)
+
+
+def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, GpuShare], wish: Wish) -> _Cost:
     gone = [spot for spot in mine if spot.gpu.uuid not in shares]
     kept = [spot for spot in mine if spot.gpu.uuid in shares]
-    resized = [spot for spot in kept if shares[spot.gpu.uuid] != spot.share]
-    missing = Counter(wish.pieces) - Counter(shares.values())
+    resized = [spot for spot in kept if shares[spot.gpu.uuid] != spot.now]
+    having = [(spot.gpu, shares[spot.gpu.uuid]) for spot in group if spot.gpu.uuid in shares]
+    served = Counter(share.milli for gpu, share in having if share.memory == share_memory(gpu, wish, share.milli))
+    missing = Counter(wish.pieces) - served
     return _Cost(
         missing=sum(size * count for size, count in missing.items()),
         gone=len(gone),

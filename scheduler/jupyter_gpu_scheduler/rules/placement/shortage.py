@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.demand import wished_bytes
 from jupyter_gpu.model.feasible import fits, islands
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
-from jupyter_gpu_scheduler.rules.state.shape import Shape, gpus_of
+from jupyter_gpu_scheduler.rules.state.books import memory_beside
+from jupyter_gpu_scheduler.rules.state.shape import Shape, ShapeGpu, gpus_of
+
+from .placement import Spot
 
 NO_GPU = "the node has no GPU"
 """Reason for a node whose inventory is empty; its driver may come up later."""
@@ -49,7 +53,7 @@ def now(wish: Wish, shape: Shape) -> str:
     big, pieces = wish.pieces[0], len(wish.pieces)
     able = [gpu for gpu in gpus if fits(gpu, wish, big)]
     working = [gpu for gpu in able if gpu.healthy]
-    free = [gpu for gpu in working if shape[gpu.index].free >= big]
+    free = [gpu for gpu in working if _has_room(shape, gpu, wish, big)]
     broken = len(able) - len(working)
     tail = f" ({broken} {_do(broken)} not work)" if broken else ""
     counted = _counted(free, able, wish)
@@ -57,6 +61,8 @@ def now(wish: Wish, shape: Shape) -> str:
         return f"what is free is kept for who came first ({counted}){tail}"
     if _enough(wish, shape, working, None):
         return f"no {pieces} free GPUs are {_JOINED[wish.topology or 'island']} ({counted}){tail}"
+    if short := _short_of_memory(wish, shape, working):
+        return short + tail
     if pieces == 1 and big < MILLI_PER_GPU:
         most = max((shape[gpu.index].free for gpu in working), default=0)
         return f"no GPU{_kind(wish)} has {format_gpus(big)} free, the most is {format_gpus(most)}{tail}"
@@ -64,12 +70,34 @@ def now(wish: Wish, shape: Shape) -> str:
     return f"{few}, {format_gpus(wish.milli) if wish.each is None else pieces} wanted{tail}"
 
 
+def _has_room(shape: Shape, gpu: Gpu, wish: Wish, milli: int) -> bool:
+    there = shape[gpu.index]
+    spot = Spot(gpu, there.free, memory_room=there.free_memory)
+    return there.free >= milli and spot.has_memory(spot.shared(wish, milli))
+
+
+def _short_of_memory(wish: Wish, shape: Shape, gpus: Iterable[Gpu]) -> str:
+    """Say that a single share lacks nothing but memory; empty where that is not so."""
+    big = wish.pieces[0]
+    able = [gpu for gpu in gpus if shape[gpu.index].free >= big]
+    if len(wish.pieces) > 1 or not able or any(_has_room(shape, gpu, wish, big) for gpu in able):
+        return ""
+    needs = min(wished_bytes(gpu, wish, big) for gpu in able)
+    most = max(_free_memory(shape[gpu.index]) for gpu in able)
+    free = f"{format_gpus(big)} free" if big > 1 else "room"
+    return f"no GPU with {free} has {format_bytes(needs)} of memory free, the most is {format_bytes(most)}"
+
+
+def _free_memory(gpu: ShapeGpu) -> int:
+    return memory_beside(gpu.memory, gpu.free) if gpu.free_memory is None else max(0, gpu.free_memory)
+
+
 def _enough(wish: Wish, shape: Shape, gpus: Iterable[Gpu], topology: str | None) -> bool:
     """Tell whether what is free would be enough if no other pod waited for it."""
     big, rest = wish.pieces[0], wish.pieces[-1]
     return any(
-        sum(shape[gpu.index].free >= big for gpu in group) >= wish.pieces.count(big)
-        and sum(shape[gpu.index].free >= rest and fits(gpu, wish, rest) for gpu in group) >= len(wish.pieces)
+        sum(_has_room(shape, gpu, wish, big) for gpu in group) >= wish.pieces.count(big)
+        and sum(_has_room(shape, gpu, wish, rest) and fits(gpu, wish, rest) for gpu in group) >= len(wish.pieces)
         for group in islands(gpus, topology)
     )
 

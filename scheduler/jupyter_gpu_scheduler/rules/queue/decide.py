@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.gpu import GpuShare, total
-from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_gpus
+from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
@@ -87,7 +87,7 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             continue  # another node may serve it: `nominate` knows
         before = pod.allocated or Allocated(0)
         ticket = position = None
-        if pod.pending or queue_pass.owed.get(pod.uid):
+        if pod.pending or queue_pass.owed.get(pod.uid) or queue_pass.owed_memory.get(pod.uid):
             line += 1
             position = shown_position(line, before.position)
             if _is_up_to_date(pod, position, queue_pass):
@@ -139,13 +139,22 @@ def _reason(snapshot: ClusterSnapshot, pod: PodState, queue_pass: QueuePass) -> 
         return Reason(error.reason), error.message
     owed = queue_pass.owed.get(pod.uid, 0)
     has = total(queue_pass.shares[pod.uid])
+    if not owed and (memory := queue_pass.owed_memory.get(pod.uid)):
+        return Reason.PARTIAL, f"{count_gpus(has)}; {format_bytes(memory)} more of memory is owed.{_bounds(pod)}"
     if not owed:
         return (Reason.LIMIT_EXCEEDED, over_limit(pod, has)) if pod.cut or pod.uid in queue_pass.cut else (None, "")
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
-        return Reason.DEFERRED, f"{count_gpus(owed)} {verb} owed; not enough is free now.{_bounds(pod)}"
-    text = f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {format_gpus(owed)} more {verb} owed."
+        return Reason.DEFERRED, f"{count_gpus(owed)}{_memory(pod)} {verb} owed; not enough is free now.{_bounds(pod)}"
+    more = f"{format_gpus(owed)} more{_memory(pod)} {verb} owed"
+    text = f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {more}."
     return Reason.PARTIAL, text + _bounds(pod)
+
+
+def _memory(pod: PodState) -> str:
+    """Name the memory that each share of a pod's wish needs; empty where none is wished."""
+    wish = pod.wish
+    return f" with {format_bytes(wish.memory)} of memory in each share" if wish and wish.memory else ""
 
 
 def over_limit(pod: PodState, has: int) -> str:
@@ -156,7 +165,7 @@ def over_limit(pod: PodState, has: int) -> str:
 
 def outlook(pod: PodState, *, room: bool) -> str:
     """Say what a pending pod waits for. The text changes once there is room; that write makes kube-scheduler retry."""
-    wanted = count_gpus(pod.wish.milli if pod.wish else 0)
+    wanted = count_gpus(pod.wish.milli if pod.wish else 0) + _memory(pod)
     if room:
         return f"There is room for {wanted} on {pod.nominated} now; the pod is about to start."
     return f"Waiting for {wanted} on {pod.nominated}; not enough is free now.{_bounds(pod)}"

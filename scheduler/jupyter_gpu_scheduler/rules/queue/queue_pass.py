@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from jupyter_gpu.model.annotations import Allocated, Wish
+from jupyter_gpu.model.demand import HeldMemory, booked, of_shares, part
 from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded
 from jupyter_gpu.model.feasible import named, refuse
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
@@ -27,6 +28,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.use_class import use_class
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
+from jupyter_gpu_scheduler.rules.state.books import free_memory, memory_beside
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
@@ -52,6 +54,8 @@ class QueuePass:
         self.pods = sorted((pod for pod in pods if not pod.gone), key=lambda pod: pod.rank)
         self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
         self.owed: dict[str, int] = {}
+        self.owed_memory: dict[str, int] = {}
+        """Bytes that the shares of a pod lack, by uid, where no milli need be missing."""
         self.refused: dict[str, GpuError] = {}
         self.cut: set[str] = set()
         """The pods that get less than their wish because of their allowances for GPUs of some models."""
@@ -59,6 +63,9 @@ class QueuePass:
         self._outside = snapshot.facts(node).outside
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
+        recorded = ((uuid, snapshot.memory_held(uuid, node)) for uuid in self.gpus)
+        self._memory = {uuid: dict(found) for uuid, found in recorded if found}
+        self._free_memory = {uuid: self._left(self.gpus[uuid], "") for uuid in self._memory}
 
     def serve(self) -> None:
         """Decide for all pods."""
@@ -97,7 +104,7 @@ class QueuePass:
         if pod.pending:
             return False
         found = self._arrange(pod, wish, self.gpus.keys())
-        if found.owed or not self._stays(self.shares[pod.uid], found.shares):
+        if found.owed or found.owed_memory or not self._stays(self.shares[pod.uid], found.shares):
             return False
         self._give(pod, found.shares)
         return True
@@ -149,7 +156,7 @@ class QueuePass:
             if pod.pending and not found.shares:
                 in_vain.add(wish)
             self._give(pod, found.shares)
-            self.owed[pod.uid] = found.owed
+            self.owed[pod.uid], self.owed_memory[pod.uid] = found.owed, found.owed_memory
             kept_back |= found.wanted
 
     def _serve_fairly(self, waiting: Sequence[PodState]) -> Iterator[None]:
@@ -192,13 +199,13 @@ class QueuePass:
                 self._give(pod, tuple(each for each in self.shares[pod.uid] if each != share))
 
     def _lacks_once_closed(self, pod: PodState, wish: Wish) -> int:
-        """Return the milli that a pod would lack if all that drains were closed."""
-        taken: dict[str, int] = dict.fromkeys(self.gpus, 0)
+        """Return the milli that a pod would lack if all that drains were closed, or the bytes."""
+        others: dict[str, list[GpuShare]] = {uuid: [] for uuid in self.gpus}
         for uid, shares in self.shares.items():
             for share in shares if uid != pod.uid else ():
-                taken[share.uuid] += share.milli
-        spots = [replace(spot, room=MILLI_PER_GPU - taken[spot.gpu.uuid]) for spot in self._spots(pod, ())]
-        return arrange(wish, spots).owed
+                others[share.uuid].append(share)
+        found = arrange(wish, [_beside(spot, others[spot.gpu.uuid]) for spot in self._spots(pod, ())])
+        return found.owed or found.owed_memory
 
     def _serve_step(self, pod: PodState, first: tuple[GpuShare, ...], kept_back: set[str]) -> tuple[int, bool]:
         """Serve the next step of a wish; return what the pod has then, and whether more could follow.
@@ -221,6 +228,7 @@ class QueuePass:
         shares = found.shares if not (pod.pending and found.owed) or pod.overdue else ()
         self._give(pod, shares)
         self.owed[pod.uid] = found.owed + (wish.milli - amount if goes_on else 0)
+        self.owed_memory[pod.uid] = found.owed_memory
         if pod.overdue:
             kept_back |= found.wanted
         return total(shares), goes_on
@@ -241,19 +249,38 @@ class QueuePass:
         In a fair line no more than it has: what it closes may be meant for another pod.
         """
         closed = frozenset(kept_back)
-        has = {share.uuid: (age, share.milli) for age, share in enumerate(self.shares[pod.uid])}
+        has = {share.uuid: (age, share.milli, share.memory) for age, share in enumerate(self.shares[pod.uid])}
         spots = []
         for uuid, gpu in _usable(pod, self.gpus).items():
             held = self._held[uuid].get(pod.uid, 0)
-            age, share = has.get(uuid, (0, 0))
+            age, share, memory = has.get(uuid, (0, 0, 0))
             room = max(0, MILLI_PER_GPU - sum(self._held[uuid].values()) + held)
             if uuid in closed:
                 room = min(room, share if pod.standing else held)
             if pod.pending:
                 room = max(0, min(room, self._free[uuid]))
             use = use_class(uuid, pod.busy, pod.resting)
-            spots.append(Spot(gpu, room, held, share, age, use, uuid in self._outside))
+            left = None
+            if uuid in self._memory:
+                most = booked(gpu.memory, share, memory) if pod.standing else self._bytes_held(pod, gpu)
+                left = self._memory_room(pod, gpu, most if uuid in closed else None)
+            spots.append(Spot(gpu, room, held, share, age, use, uuid in self._outside, memory, left))
         return spots
+
+    def _memory_room(self, pod: PodState, gpu: Gpu, most: int | None) -> int:
+        """Return the bytes of a GPU that a pod may have, at ``most`` so many; shares there record their memory."""
+        room = self._left(gpu, pod.uid)
+        if pod.pending:
+            known = self._free_memory.get(gpu.uuid)
+            room = min(room, memory_beside(gpu.memory, max(0, self._free[gpu.uuid])) if known is None else known)
+        return max(0, room if most is None else min(room, most))
+
+    def _left(self, gpu: Gpu, without: str) -> int:
+        return free_memory(gpu.memory, self._held[gpu.uuid], self._memory[gpu.uuid], without)
+
+    def _bytes_held(self, pod: PodState, gpu: Gpu) -> int:
+        recorded = self._memory[gpu.uuid].get(pod.uid)
+        return recorded.booked(gpu.memory) if recorded else part(gpu.memory, self._held[gpu.uuid].get(pod.uid, 0))
 
     def _give(self, pod: PodState, shares: tuple[GpuShare, ...]) -> None:
         """Note the new shares of a pod; what a running one loses stays held until its node has closed it."""
@@ -261,14 +288,34 @@ class QueuePass:
         if shares == before:
             return
         self.shares[pod.uid] = shares
-        held = {share.uuid: share.milli for share in shares} if pod.pending else pod.held_with(shares)
+        after = None if pod.pending else pod.with_shares(shares)
+        held = after.held if after else {share.uuid: share.milli for share in shares}
+        memory = after.held_memory if after else of_shares(shares)
         for uuid in {share.uuid for share in (*before, *shares)}:
             self._held[uuid][pod.uid] = held.get(uuid, 0)
+            self._note_memory(uuid, pod.uid, memory.get(uuid))
+
+    def _note_memory(self, uuid: str, uid: str, memory: HeldMemory | None) -> None:
+        """Note the memory that a pod holds of a GPU; ``None``: no share of it records it."""
+        if memory:
+            self._memory.setdefault(uuid, {})[uid] = memory
+        elif uid in self._memory.get(uuid, ()):
+            del self._memory[uuid][uid]
+            if not self._memory[uuid]:
+                del self._memory[uuid]
 
 
 def _by_ticket(pod: PodState) -> tuple[bool, int]:
     """Return the key that sorts pods by ticket; one that has none yet comes last."""
     return (pod.ticket is None, pod.ticket or 0)
+
+
+def _beside(spot: Spot, others: Sequence[GpuShare]) -> Spot:
+    """Return a GPU as a pod would see it beside the shares of other pods alone."""
+    left = None
+    if any(share.memory for share in others):
+        left = spot.gpu.memory - sum(booked(spot.gpu.memory, share.milli, share.memory) for share in others)
+    return replace(spot, room=MILLI_PER_GPU - total(others), memory_room=left)
 
 
 def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit
-from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, after
+from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, ShapeGpu, after
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, NodeFacts
 
 from .fragmentation import cpu_level, fragmentation
@@ -57,13 +57,18 @@ def rate_gpus(policy: Policy, found: Fit) -> dict[str, float]:
     shape, grants = found.shape, found.grants
     gpus = [gpu for gpu in after(shape, grants) if gpu.healthy]
     memory = sum(gpu.memory for gpu in gpus)
-    free_memory = sum(gpu.memory * gpu.free for gpu in gpus)
+    free_memory = sum(_free_memory(gpu) for gpu in gpus)
     return {
         "together": _together(shape, grants),
         "preference": _preference(policy, shape, grants),
         "gpu_free": sum(gpu.free for gpu in gpus) / (MILLI_PER_GPU * len(gpus)) if gpus else UNKNOWN,
         "gpu_memory_free": free_memory / (MILLI_PER_GPU * memory) if memory else UNKNOWN,
     }
+
+
+def _free_memory(gpu: ShapeGpu) -> int:
+    """Return the free bytes of a GPU, times the milli of a whole one."""
+    return gpu.memory * gpu.free if gpu.free_memory is None else MILLI_PER_GPU * max(0, gpu.free_memory)
 
 
 def less_fragmentation(growth: float) -> float:

@@ -14,8 +14,10 @@ class GpuKind(NamedTuple):
     memory: int
     """Bytes."""
     vendor: str
+    gate: bool = False
+    """Whether a share of it may have other memory than its part."""
 
 
 def gpu_kind(gpu: Gpu) -> GpuKind:
     """Return the kind of a GPU."""
-    return GpuKind(gpu.model, gpu.memory, gpu.vendor)
+    return GpuKind(gpu.model, gpu.memory, gpu.vendor, gpu.gate)

@@ -1,7 +1,7 @@
 """The state of one pod as decisions see it: its wish, what was decided for it, and what it holds.
 
-Milli held on a GPU by a pod = max(allocated, attached, draining) there: a share is taken from the moment it is
-decided until its device is proven closed.
+Milli held on a GPU by a pod = max(allocated, attached, draining) there, and so is the memory that it holds: a share is
+taken from the moment it is decided until its device is proven closed.
 
 A pod without a node is *pending*: it holds nothing. If it waits for GPUs it is *nominated* to one node and stands in
 that node's line; ticket and nomination are in its own ``allocated``, so they outlive this process.
@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish, held
-from jupyter_gpu.model.gpu import GpuShare, total
+from jupyter_gpu.model.demand import HeldMemory, held_memory, part
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.limits.owner import Owner
 
 from .line import Rank
@@ -44,6 +45,7 @@ PodKind = Hashable
 
 _OVERDUE = (-3, 0, 0)  # in a fair line, pods that have waited too long come before all others, by ticket
 _NO_HELD: Mapping[str, int] = MappingProxyType({})
+_NO_MEMORY: Mapping[str, HeldMemory] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class PodState:
     _holds: int | None = field(init=False, default=None, repr=False, compare=False)
     _claimed: int | None = field(init=False, default=None, repr=False, compare=False)
     _held: Mapping[str, int] | None = field(init=False, default=None, repr=False, compare=False)
+    _held_memory: Mapping[str, HeldMemory] | None = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Compute the rank once: a pod is compared with many others."""
@@ -238,10 +241,24 @@ class PodState:
             object.__setattr__(self, "_held", known)
         return known
 
-    def held_with(self, shares: tuple[GpuShare, ...]) -> Mapping[str, int]:
-        """Return what it holds once these shares are decided: what it loses stays held until its node has closed it."""
-        decided = (self.allocated or Allocated(0)).with_shares(shares, self.attached)
-        return replace(self, allocated=decided).held
+    @property
+    def held_memory(self) -> Mapping[str, HeldMemory]:
+        """Memory held by uuid, only where a share records it; nothing while it is pending."""
+        known: Mapping[str, HeldMemory] | None = self._held_memory
+        if known is None:
+            decided = None if self.finished else self.allocated
+            known = held_memory(decided, self.attached) if self.node else _NO_MEMORY
+            object.__setattr__(self, "_held_memory", known)
+        return known
+
+    def memory_held(self, gpu: Gpu) -> int:
+        """Return the bytes of a GPU that it holds in the books."""
+        recorded = self.held_memory.get(gpu.uuid)
+        return recorded.booked(gpu.memory) if recorded else part(gpu.memory, self.held.get(gpu.uuid, 0))
+
+    def with_shares(self, shares: tuple[GpuShare, ...]) -> PodState:
+        """Return the pod once these shares are decided: what it loses stays held until its node has closed it."""
+        return replace(self, allocated=(self.allocated or Allocated(0)).with_shares(shares, self.attached))
 
     def showing(self, limit: PodLimit | None, allocated: Allocated | None) -> PodState:
         """Return the pod with another limit to show, and that limit written or not: all that is computed stays.

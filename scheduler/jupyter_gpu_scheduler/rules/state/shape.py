@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from jupyter_gpu.model.demand import part
 from jupyter_gpu.model.gpu import NVIDIA, Gpu
 
 from .snapshot import ClusterSnapshot
@@ -28,6 +29,13 @@ class ShapeGpu(NamedTuple):
     free: int
     """Milli that no pod holds."""
     vendor: str = NVIDIA
+    gate: bool = False
+    """Whether a share of it may have other memory than its part."""
+    free_memory: int | None = None
+    """Bytes that no pod has in the books; ``None``: those that go with ``free``.
+
+    They are exact: rounded down, a pod would wait beside room for it.
+    """
 
 
 Shape = tuple[ShapeGpu, ...]
@@ -42,7 +50,7 @@ def shape_of(snapshot: ClusterSnapshot, node: str) -> Shape | None:
     answers = snapshot.memo("shape")
     if node not in answers:
         gpus = snapshot.gpus(node)
-        answers[node] = None if gpus is None else _shape(gpus, [snapshot.free(gpu.uuid, node) for gpu in gpus])
+        answers[node] = None if gpus is None else _shape(snapshot, node, gpus)
     found: Shape | None = answers[node]
     return found
 
@@ -73,11 +81,13 @@ def pattern(shape: Shape) -> Pattern:
     )
 
 
-_Properties = tuple[str, str, int, bool, int, bool, bool]
+_Properties = tuple[str, str, int, bool, int, bool, bool, bool, bool, int]
 
 
 def _properties(gpu: ShapeGpu) -> _Properties:
-    return (gpu.model, gpu.vendor, gpu.memory, gpu.healthy, gpu.free, gpu.island is None, gpu.switch is None)
+    left = gpu.free_memory
+    memory = (gpu.gate, left is None, left or 0)
+    return (gpu.model, gpu.vendor, gpu.memory, gpu.healthy, gpu.free, gpu.island is None, gpu.switch is None, *memory)
 
 
 def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Properties], int]]:
@@ -100,7 +110,7 @@ def _interned(shape: Shape) -> Pattern:
     return Pattern(shape)
 
 
-def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:
+def _shape(snapshot: ClusterSnapshot, node: str, gpus: Iterable[Gpu]) -> Shape:
     islands: dict[str, int] = {}
     switches: dict[str, int] = {}
     return tuple(
@@ -110,10 +120,12 @@ def _shape(gpus: Iterable[Gpu], free: Iterable[int]) -> Shape:
             gpu.healthy,
             None if gpu.island is None else islands.setdefault(gpu.island, len(islands)),
             None if gpu.switch is None else switches.setdefault(gpu.switch, len(switches)),
-            milli,
+            snapshot.free(gpu.uuid, node),
             gpu.vendor,
+            gpu.gate,
+            snapshot.free_memory(gpu, node),
         )
-        for gpu, milli in zip(gpus, free, strict=True)
+        for gpu in gpus
     )
 
 
@@ -130,14 +142,17 @@ def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
             island=None if gpu.island is None else str(gpu.island),
             switch=None if gpu.switch is None else str(gpu.switch),
             vendor=gpu.vendor,
+            gate=gpu.gate,
         )
         for index, gpu in enumerate(shape)
     )
 
 
 def after(shape: Shape, grants: Iterable[Grant]) -> Shape:
-    """Return the shape once ``grants`` are given."""
+    """Return the shape once ``grants`` are given, each with its part of the memory."""
     gpus = list(shape)
     for index, milli in grants:
-        gpus[index] = gpus[index]._replace(free=gpus[index].free - milli)
+        gpu = gpus[index]
+        left = None if gpu.free_memory is None else gpu.free_memory - part(gpu.memory, milli)
+        gpus[index] = gpu._replace(free=gpu.free - milli, free_memory=left)
     return tuple(gpus)

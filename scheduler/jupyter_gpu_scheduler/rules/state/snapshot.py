@@ -12,10 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from jupyter_gpu.model.annotations import PREFIX
+from jupyter_gpu.model.demand import HeldMemory
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
+from .books import free_memory
 from .changes import Changes
 from .gpu_kinds import GpuKind, gpu_kind
 from .line import Line
@@ -33,6 +35,7 @@ SLOT = PREFIX + "slot"
 """The same for slots; a pod needs one so that its GPUs can be changed."""
 
 _NO_HOLDERS: Mapping[str, int] = MappingProxyType({})
+_NO_MEMORY: Mapping[str, HeldMemory] = MappingProxyType({})
 _NO_LINES: Mapping[PodKind, Line] = MappingProxyType({})
 
 
@@ -76,6 +79,7 @@ class ClusterSnapshot:
         self._kinds: dict[PodKind, Line] = {}  # of those in line
         self._kinds_at: dict[str, dict[PodKind, Line]] = {}  # the same by the node that they are nominated to
         self._holders: dict[str, dict[str, int]] = {}  # uuid → uid → milli
+        self._memory: dict[str, dict[str, HeldMemory]] = {}  # the same of memory, only where a share records it
         self._owned: dict[Owner, dict[str, PodState]] = {}
         self._owner_holds: dict[Owner, int] = {}
         self._owner_claims: dict[Owner, int] = {}
@@ -143,6 +147,8 @@ class ClusterSnapshot:
         held = pod.held
         for uuid, milli in held.items():
             self._holders.setdefault(uuid, {})[pod.uid] = milli
+        for uuid, memory in pod.held_memory.items():
+            self._memory.setdefault(uuid, {})[pod.uid] = memory
         self._owned.setdefault(pod.owner, {})[pod.uid] = pod
         self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + pod.holds
         self._owner_claims[pod.owner] = self._owner_claims.get(pod.owner, 0) + pod.claimed
@@ -164,6 +170,8 @@ class ClusterSnapshot:
         held = pod.held
         for uuid in held:
             _discard(self._holders, uuid, uid)
+        for uuid in pod.held_memory:
+            _discard(self._memory, uuid, uid)
         _discard(self._by_node, pod.node, uid)
         _discard(self._owned, pod.owner, uid)
         if pod.lacks_gpus:
@@ -310,10 +318,29 @@ class ClusterSnapshot:
         """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
         return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
 
+    def memory_held(self, uuid: str, node: str | None = None) -> Mapping[str, HeldMemory]:
+        """Return the memory of a GPU that pods hold, as `holders` does for milli; only where a share records it."""
+        found = self._memory.get(uuid, _NO_MEMORY)
+        if node is None or not found:
+            return found
+        return {uid: memory for uid, memory in found.items() if self._pods[uid].node == node}
+
+    def free_memory(self, gpu: Gpu, node: str | None = None) -> int | None:
+        """Return the free bytes of a GPU, below 0 where more than all is held; ``None``: no share records its memory.
+
+        Then the free bytes are those that go with the free milli.
+        """
+        recorded = self.memory_held(gpu.uuid, node)
+        return free_memory(gpu.memory, self.holders(gpu.uuid, node), recorded) if recorded else None
+
     def contested(self, node: str) -> tuple[str, ...]:
         """Return the GPUs of a node of which more than all is held: records that contradict each other."""
-        uuids = (gpu.uuid for gpu in self.gpus(node) or ())
-        return tuple(uuid for uuid in uuids if sum(self.holders(uuid, node).values()) > MILLI_PER_GPU)
+        return tuple(gpu.uuid for gpu in self.gpus(node) or () if self._is_contested(gpu, node))
+
+    def _is_contested(self, gpu: Gpu, node: str) -> bool:
+        if sum(self.holders(gpu.uuid, node).values()) > MILLI_PER_GPU:
+            return True
+        return gpu.uuid in self._memory and (self.free_memory(gpu, node) or 0) < 0
 
     def version(self, node: str) -> int:
         """Return a number that changes whenever anything changed on a node or in its line."""
@@ -333,7 +360,7 @@ class ClusterSnapshot:
         return self._gpu_memos.of(question)
 
 
-def _discard(index: dict[Any, dict[str, PodState]] | dict[str, dict[str, int]], key: Any, uid: str) -> None:
+def _discard(index: dict[Any, dict[str, Any]], key: Any, uid: str) -> None:
     index[key].pop(uid)
     if not index[key]:
         del index[key]

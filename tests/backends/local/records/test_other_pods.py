@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.backends.local.pod_states import states
-from jupyter_gpu.backends.local.records.other_pods import OtherPod
+from jupyter_gpu.backends.local.records.other_pods import NODE, OtherPod
 from jupyter_gpu.backends.local.records.record import Record
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 claims = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000)).map(
     lambda found: tuple(GpuShare(uuid, milli) for uuid, milli in found.items())
@@ -31,7 +32,8 @@ own = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(1, 1000))
 @given(other_pods, own)
 def test_claims_count_up_to_a_whole_gpu(others: list[OtherPod], mine: dict[str, int]) -> None:
     """With what we hold all claims together are at most one GPU, and true claims are believed wholly."""
-    believed = states(others, mine, lambda allocated: False)
+    decided = PodState("me", NODE, allocated=Allocated(1, tuple(GpuShare(*share) for share in mine.items())))
+    believed = states(others, decided, [], lambda allocated: False)
     for uuid in "abc":
         claimed = sum(other.held.get(uuid, 0) for other in others)
         found = sum(state.held.get(uuid, 0) for state in believed)
