@@ -1,7 +1,9 @@
 """The cluster cache: the snapshot always says what the objects say, and is never freer than what is confirmed."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.settings import LineSettings, PrioritySettings, SchedulerSettings
+from tests.builders import GIB, gpu
 
 NODES = ("n0", "n1")
 
@@ -151,6 +154,39 @@ def test_refused_binding_of_a_changed_pod_keeps_nothing() -> None:
     state = found.snapshot.pod("a")
     assert state
     assert state.node == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "held"),
+    [
+        ((500, 0), (500, 10), 40),
+        ((250, 60), (250, 10), 60),
+        ((250, 10), (500, 0), 40),
+        ((250, 60), (1000, 0), 80),
+        ((250, 60), None, 60),
+        ((250, 10), (250, 60), 60),
+    ],
+)
+def test_memory_is_held_until_a_write_is_confirmed(
+    before: tuple[int, int], after: tuple[int, int] | None, held: int
+) -> None:
+    """Of the old and the new shares the larger one counts, each amount by itself."""
+
+    def shares(*some: tuple[int, int] | None) -> tuple[GpuShare, ...]:
+        return tuple(GpuShare("n0-0", one[0], one[1] * GIB) for one in some if one)
+
+    whole = gpu(0, uuid="n0-0", gate=True)
+    found = empty_cache()
+    found.node_changed(ObjectChange("added", node("n0")))
+    found.pod_changed(ObjectChange("added", pod("a", 1, "n0", (), ())))
+    first = found.assume("a", Allocated(1, shares(before)))
+    state = found.snapshot.pod("a")
+    assert state
+    found.finish_write("a", first, replace(read_pod(pod("a", 2, "n0", (), ())), state=replace(state, attached=None)))
+    found.assume("a", Allocated(1, shares(after)))
+    state = found.snapshot.pod("a")
+    assert state
+    assert state.memory_held(whole) == held * GIB
 
 
 def test_version_in_which_nothing_changed_is_known() -> None:

@@ -86,6 +86,22 @@ def test_grant_is_attached() -> None:
     assert step(member((A, B), has=(A,)), A, B) == Attached(2, shares(A, B))
 
 
+def test_memory_of_a_share_stays_with_it() -> None:
+    """Attached, draining, and where the decision can't be read."""
+    share = GpuShare(A, 250, 40 * 2**30)
+    drains_with_it = DrainingShare(A, 250, memory=share.memory)
+    had = member(None, granted={A: share})
+    had.attached = Attached(1, (share,))
+    assert step(had) == Attached(1, (), (drains_with_it,), Reason.DRAINING)
+    had.attached = Attached(1, (), (drains_with_it,))
+    assert step(had) == Attached(1, (), (drains_with_it,), Reason.DRAINING)
+    had.view = PodView(REF, problem="nonsense")
+    found = wanted(had)
+    assert found
+    assert found.shares == (share,)
+    assert had.holding.has == {A: 250}
+
+
 def test_pod_that_never_had_anything_has_no_record() -> None:
     """Neither without a decision nor with an empty one; a pod that had something gets a record of its end."""
     assert step(member()) is None

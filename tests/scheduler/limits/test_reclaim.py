@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
-from jupyter_gpu.model.gpu import DrainingShare
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.reclaim import reclaimed
@@ -19,7 +19,7 @@ from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
-from tests.builders import NODE, apply, inventory, new, pod, uuid, world
+from tests.builders import GIB, NODE, apply, gpu, inventory, new, pod, uuid, world
 
 ONE, TWO = OwnerLimits(guaranteed=1000), OwnerLimits(guaranteed=2000)
 
@@ -308,3 +308,24 @@ def _step(snapshot: ClusterSnapshot, limits: Mapping[Owner, OwnerLimits]) -> Non
         had = state.attached.shares if state.attached else ()
         draining = tuple(DrainingShare(share.uuid, share.milli) for share in had if share.uuid not in kept)
         snapshot.put_pod(replace(state, attached=Attached(1, now.shares, draining, revision=now.revision)))
+
+
+@pytest.mark.parametrize(("memory", "taken"), [(40, {}), (60, {"a": 500}), (0, {})])
+def test_reclaims_memory_that_another_has_in_the_books(memory: int, taken: dict[str, int]) -> None:
+    """Half of the time is free, but not the memory for it; nothing is reclaimed where that is free, or not enough."""
+    share = GpuShare(uuid(0), 500, memory * GIB)
+    giver = PodState("a", NODE, Requested(1, Wish(500, memory=memory * GIB or None)), Allocated(1, (share,)))
+    wants = _of("bob", pod("b", wants=0.5, has=[], ticket=1, memory=45 * GIB if memory == 40 else None))
+    snapshot = world([gpu(0, gate=True)], [_of("ann", giver, preemptible=True), wants])
+    assert reclaimed(snapshot, NODE, lambda owner: OwnerLimits()) == taken
+
+
+def test_memory_that_drains_is_room() -> None:
+    """It is counted before anything is reclaimed: no second pod gives back for the same wish."""
+    drains = PodState("d", NODE, attached=Attached(1, draining=(DrainingShare(uuid(0), 250, memory=60 * GIB),)))
+    share = GpuShare(uuid(1), 250, 60 * GIB)
+    giver = PodState("a", NODE, Requested(1, Wish(250, memory=60 * GIB)), Allocated(1, (share,)))
+    wants = _of("bob", pod("b", wants=0.25, has=[], ticket=1, memory=60 * GIB))
+    gpus = [gpu(0, gate=True), gpu(1, gate=True)]
+    snapshot = world(gpus, [drains, _of("ann", giver, preemptible=True), wants])
+    assert reclaimed(snapshot, NODE, lambda owner: OwnerLimits()) == {}

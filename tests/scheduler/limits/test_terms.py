@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, terms, unserved_terms, with_moved_end
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
-from tests.builders import GIB, cluster, inventory, new, pod
+from tests.builders import GIB, cluster, gpu, inventory, new, pod, uuid
 
 USER, GROUP = Source(SourceKind.USER, "ann"), Source(SourceKind.GROUP, "ml")
 
@@ -149,6 +151,31 @@ def test_terms_of_a_maximum_of_memory(name: str) -> None:
     """80 GiB are as many milli as the largest GPU leaves that the pod can get."""
     state, allowance = MEMORY[name]
     found = _terms(_cluster(), [state], OwnerLimits(memory=Maximum(80 * GIB, GROUP)))
+    assert found["x"].allowance == allowance
+
+
+@pytest.mark.parametrize(
+    ("wish", "has", "most", "allowance"),
+    [
+        (Wish(1, memory=60 * GIB), None, 90, 1),
+        (Wish(1, memory=60 * GIB), None, 50, 0),
+        (Wish(500, each=250, memory=60 * GIB), None, 90, 250),
+        (Wish(1250, memory=10 * GIB), None, 90, 1250),
+        (Wish(1250, memory=10 * GIB), None, 85, 1000),
+        (Wish(500, each=250, memory=60 * GIB), [60, 60], 90, 250),
+        (Wish(500), [60], 90, 250),
+        (Wish(250), None, 90, 250),
+    ],
+)
+def test_a_maximum_of_memory_counts_what_is_in_the_books(
+    wish: Wish, has: list[int] | None, most: int, allowance: int
+) -> None:
+    """Where shares record their memory, as many whole ones as so many GiB permit."""
+    snapshot = cluster({"g": [gpu(index, gate=True, memory=80 * GIB) for index in range(4)]})
+    shares = tuple(GpuShare(uuid(index), 250, memory * GIB) for index, memory in enumerate(has or ()))
+    decided = Allocated(1, shares) if has else None
+    state = PodState("x", "g", Requested(1, wish), decided, Attached(1, shares) if has else None)
+    found = _terms(snapshot, [state], OwnerLimits(memory=Maximum(most * GIB, GROUP)))
     assert found["x"].allowance == allowance
 
 

@@ -261,7 +261,7 @@ class QueuePass:
                 room = max(0, min(room, self._free[uuid]))
             use = use_class(uuid, pod.busy, pod.resting)
             left = None
-            if uuid in self._memory:
+            if self._memory.get(uuid):
                 most = booked(gpu.memory, share, memory) if pod.standing else self._bytes_held(pod, gpu)
                 left = self._memory_room(pod, gpu, most if uuid in closed else None)
             spots.append(Spot(gpu, room, held, share, age, use, uuid in self._outside, memory, left))
@@ -301,8 +301,6 @@ class QueuePass:
             self._memory.setdefault(uuid, {})[uid] = memory
         elif uid in self._memory.get(uuid, ()):
             del self._memory[uuid][uid]
-            if not self._memory[uuid]:
-                del self._memory[uuid]
 
 
 def _by_ticket(pod: PodState) -> tuple[bool, int]:

@@ -1,0 +1,97 @@
+"""What a share has in the books of its GPU."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import Allocated, Attached, Wish
+from jupyter_gpu.model.demand import HeldMemory, booked, held_memory, part, share_memory, wished_bytes
+from jupyter_gpu.model.errors import Infeasible
+from jupyter_gpu.model.feasible import fits, refuse
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from tests.builders import GIB, gpu
+
+WHOLE = 80 * GIB
+memories = st.integers(1, 2**40)
+
+
+@given(memories, st.lists(st.integers(1, 1000), max_size=8))
+def test_parts_of_one_gpu_are_never_more_than_all_of_it(memory: int, milli: list[int]) -> None:
+    """Rounding gives nothing away: where the milli fit together, so do the bytes."""
+    while sum(milli) > 1000:
+        milli.pop()
+    assert sum(part(memory, one) for one in milli) <= memory
+
+
+def test_a_share_has_its_part_or_what_it_records() -> None:
+    """More or less than its part; of a whole GPU it has all, whatever is recorded."""
+    assert booked(WHOLE, 250) == 20 * GIB
+    assert booked(WHOLE, 250, 40 * GIB) == 40 * GIB
+    assert booked(WHOLE, 500, 10 * GIB) == 10 * GIB
+    assert booked(WHOLE, 1000, 10 * GIB) == WHOLE
+
+
+def test_memory_is_recorded_only_where_it_is_enforced() -> None:
+    """Of less than a whole GPU whose node plugin enforces it."""
+    wish = Wish(1250, memory=40 * GIB)
+    enforced, other = gpu(0, gate=True), gpu(1)
+    assert [share_memory(enforced, wish, milli) for milli in (1000, 250)] == [0, 40 * GIB]
+    assert share_memory(other, wish, 250) == 0
+    assert share_memory(enforced, Wish(250), 250) == 0
+    assert [wished_bytes(one, wish, 250) for one in (enforced, other)] == [40 * GIB, 20 * GIB]
+    assert fits(enforced, wish, 250)
+    assert not fits(other, wish, 250)
+    assert not fits(enforced, Wish(250, memory=81 * GIB), 250)
+
+
+def test_refusal_says_that_memory_is_not_enforced() -> None:
+    """Where a larger share would help, and not where no GPU has so much."""
+    error = refuse(Wish(250, memory=40 * GIB), limit=None, gpus=[gpu(0)])
+    assert isinstance(error, Infeasible)
+    assert error.message == (
+        "Memory is not enforced here, so a share of 0.25 GPU has no more of it than its part "
+        "(40 GiB of memory in each share). Ask for a larger share, or for less memory."
+    )
+    more = refuse(Wish(250, memory=81 * GIB), limit=None, gpus=[gpu(0)])
+    assert more
+    assert "what you ask for" in more.message
+    assert refuse(Wish(250, memory=40 * GIB), limit=None, gpus=[gpu(0, gate=True)]) is None
+
+
+def test_held_memory_is_the_most_of_all_records() -> None:
+    """Allocated, revoked, attached and draining; GPUs without a record of memory are left out."""
+    allocated = Allocated(
+        1, (GpuShare("a", 250, 40 * GIB), GpuShare("b", 500)), revision=2, revoked=(GpuShare("a", 1),)
+    )
+    attached = Attached(1, (GpuShare("a", 500),), (DrainingShare("c", 1, memory=3), DrainingShare("d", 1000, memory=3)))
+    found = held_memory(allocated, attached)
+    assert found == {"a": HeldMemory(500, 40 * GIB), "c": HeldMemory(0, 3), "d": HeldMemory(1000, 0)}
+    assert [found["a"].booked(memory) for memory in (60 * GIB, 100 * GIB)] == [40 * GIB, 50 * GIB]
+    assert held_memory(Allocated(1, (GpuShare("a", 250),)), None) == {}
+    assert held_memory(None, None) == {}
+    assert found["a"].covers(HeldMemory(500, GIB))
+    assert not found["a"].covers(HeldMemory(501, GIB))
+    assert not found["a"].covers(HeldMemory(0, 41 * GIB))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "within"),
+    [
+        (GpuShare("a", 250), GpuShare("a", 500), True),
+        (GpuShare("a", 500), GpuShare("a", 250), False),
+        (GpuShare("a", 250, 2), GpuShare("a", 250, 3), True),
+        (GpuShare("a", 250, 3), GpuShare("a", 250, 2), False),
+        (GpuShare("a", 250), GpuShare("a", 250, 3), False),
+        (GpuShare("a", 250, 3), GpuShare("a", 500), False),
+        (GpuShare("a", 250, 3), GpuShare("a", 1000), True),
+    ],
+)
+def test_memory_that_is_taken_away_is_revoked(before: GpuShare, after: GpuShare, within: bool) -> None:
+    """So is what may be less, as only the GPU tells how much a part is; joined, each amount is the larger one."""
+    allocated = Allocated(1, (before,)).with_shares((after,), None)
+    assert allocated.shares == (after,)
+    assert allocated.revoked == (() if within else (before,))
+    joined = GpuShare("a", max(before.milli, after.milli), max(before.memory, after.memory))
+    assert before.joined(after) == joined
