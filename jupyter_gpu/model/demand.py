@@ -56,15 +56,21 @@ class HeldMemory(NamedTuple):
 
 def held_memory(allocated: Allocated | None, attached: Attached | None) -> dict[str, HeldMemory]:
     """Return the memory that a pod holds, by uuid, as `held` does for milli; only where a share records it."""
-    return of_shares(held_shares(allocated, attached))
+    shares = held_shares(allocated, attached)
+    for share in shares:  # there is none in most pods, and each change of a pod asks
+        if share.memory:
+            return of_shares(shares)
+    return {}
 
 
 def of_shares(shares: Iterable[GpuShare]) -> dict[str, HeldMemory]:
     """Return the memory that ``shares`` have together, the most by uuid; only where one of them records it."""
     known = tuple(shares)
     names = {share.uuid for share in known if share.memory}
+    if not names:
+        return {}
     found: dict[str, HeldMemory] = {}
-    for share in known if names else ():
+    for share in known:
         if share.uuid in names:
             before = found.get(share.uuid, HeldMemory(0, 0))
             recorded = share.memory if share.milli < MILLI_PER_GPU else 0

@@ -227,7 +227,8 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
 def _worth(spot: Spot, wish: Wish, target: int) -> tuple[bool, bool, int, bool, bool, int]:
     """Return the key that sorts shares by which one to keep as ``target``, best first."""
     share = spot.shared(wish, target)
-    return (not spot.gpu.healthy, not _in_place(spot, share), -spot.use, spot.used, spot.now != share, spot.age)
+    resized = spot.share != target or spot.memory != share.memory
+    return (not spot.gpu.healthy, not _in_place(spot, share), -spot.use, spot.used, resized, spot.age)
 
 
 def _in_place(spot: Spot, share: GpuShare) -> bool:
@@ -278,7 +279,10 @@ def _serve(
 
 def _may_take(spot: Spot, wish: Wish, size: int) -> bool:
     """Tell whether a share of ``size`` may be taken here, if there are so many milli."""
-    return fits(spot.gpu, wish, size) and spot.has_memory(spot.shared(wish, size))
+    if not fits(spot.gpu, wish, size):
+        return False
+    plain = spot.memory_room is None and not wish.memory  # for speed: then room is all that matters
+    return plain or spot.has_memory(spot.shared(wish, size))
 
 
 def _stuck(spot: Spot, wish: Wish, size: int) -> GpuShare:
@@ -291,9 +295,7 @@ def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, GpuS
     gone = [spot for spot in mine if spot.gpu.uuid not in shares]
     kept = [spot for spot in mine if spot.gpu.uuid in shares]
     resized = [spot for spot in kept if shares[spot.gpu.uuid] != spot.now]
-    having = [(spot.gpu, shares[spot.gpu.uuid]) for spot in group if spot.gpu.uuid in shares]
-    served = Counter(share.milli for gpu, share in having if share.memory == share_memory(gpu, wish, share.milli))
-    missing = Counter(wish.pieces) - served
+    missing = Counter(wish.pieces) - Counter(_served(group, shares, wish))
     return _Cost(
         missing=sum(size * count for size, count in missing.items()),
         gone=len(gone),
@@ -306,6 +308,14 @@ def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, GpuS
         resized_busy=sum(spot.busy for spot in resized),
         newest=tuple(-spot.age for spot in reversed([*resized, *gone])),
     )
+
+
+def _served(group: Sequence[Spot], shares: Mapping[str, GpuShare], wish: Wish) -> list[int]:
+    """Return the milli of those of ``shares`` that have the memory that is wished."""
+    if not wish.memory and not any(share.memory for share in shares.values()):  # for speed
+        return [share.milli for share in shares.values()]
+    having = ((spot.gpu, shares[spot.gpu.uuid]) for spot in group if spot.gpu.uuid in shares)
+    return [share.milli for gpu, share in having if share.memory == share_memory(gpu, wish, share.milli)]
 
 
 def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = ()) -> list[Spot]:

@@ -63,8 +63,8 @@ class QueuePass:
         self._outside = snapshot.facts(node).outside
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
-        recorded = ((uuid, snapshot.memory_held(uuid, node)) for uuid in self.gpus)
-        self._memory = {uuid: dict(found) for uuid, found in recorded if found}
+        recorded = snapshot.recorded_memory & self.gpus.keys()
+        self._memory = {uuid: dict(snapshot.memory_held(uuid, node)) for uuid in recorded}
         self._free_memory = {uuid: self._left(self.gpus[uuid], "") for uuid in self._memory}
 
     def serve(self) -> None:

@@ -6,7 +6,7 @@ What is free of a GPU is what no pod holds of it, see `pod_state`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -317,6 +317,11 @@ class ClusterSnapshot:
     def free(self, uuid: str, node: str | None = None) -> int:
         """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
         return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
+
+    @property
+    def recorded_memory(self) -> Set[str]:
+        """The uuids of the GPUs of which any share records its memory."""
+        return self._memory.keys()
 
     def memory_held(self, uuid: str, node: str | None = None) -> Mapping[str, HeldMemory]:
         """Return the memory of a GPU that pods hold, as `holders` does for milli; only where a share records it."""
