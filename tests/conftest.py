@@ -162,6 +162,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"not run: {need}")
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)  # within that of pytest-cov, which stops counting afterwards
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Count nothing in the process that hands the tests out to workers."""
+    with uncounted() if session.config.pluginmanager.hasplugin("dsession") else nullcontext():
+        return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Count lines only in tests of decisions, and in no process or thread that the others start."""
