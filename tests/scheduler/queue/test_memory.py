@@ -96,6 +96,12 @@ def test_a_share_in_use_waits_for_memory_where_it_is() -> None:
     assert _decided(moves)["a"] == (_share(250, 50, index=1),)
 
 
+def test_a_share_that_waits_for_memory_gives_back_time() -> None:
+    """It has no more of either than is wished, and waits for the memory alone behind one who came first."""
+    first, smaller = _pod("a", 750), _pod("b", 250, None, _share(500, 5), busy=True)
+    assert _decided(_world(first, smaller)) == {"a": (), "b": (_share(250, 5),)}
+
+
 def test_memory_shrinks_in_place_and_drains_until_the_node_has_followed() -> None:
     """The part that it had stays in the books until then."""
     snapshot = _world(_pod("a", 500, 10, _share(500), busy=True))

@@ -257,7 +257,7 @@ def _serve(
         if share == spot.now or (target and spot.gpu.healthy and _in_place(spot, share)):
             kept[spot.gpu.uuid] = share
         elif target and spot.gpu.healthy and spot.busy:
-            kept[spot.gpu.uuid] = spot.now  # it waits in place
+            kept[spot.gpu.uuid] = _stuck(spot, wish, target)  # it waits in place
         elif target:
             movers[target].append(spot)
     missing = Counter(wish.pieces) - Counter(targets.values())
