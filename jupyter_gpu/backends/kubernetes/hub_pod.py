@@ -11,7 +11,7 @@ import os
 import random
 import ssl
 from collections.abc import Mapping
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import aiohttp
@@ -55,13 +55,15 @@ class HubService:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> HubService:
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_note_sent)
         tls: Any = ssl.create_default_context() if self._url.startswith("https:") else False
         self._session = aiohttp.ClientSession(
-            # On a kept connection that ends, aiohttp sends a PUT again by itself, and only the second error is known.
-            connector=aiohttp.TCPConnector(limit=4, ssl=tls, force_close=True),
+            connector=aiohttp.TCPConnector(limit=4, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
+            trace_configs=[trace],
         )
         return self
 
@@ -87,17 +89,17 @@ class HubService:
     async def _once(self, method: str, body: Mapping[str, Any] | None, seconds: float) -> Pod:
         if self._session is None:
             raise Unavailable(0, "Closed", "The client is not open.", sent=False)
+        sent: list[str] = []  # aiohttp repeats a PUT by itself, and tells the last error only
         try:
             async with (
                 asyncio.timeout(max(seconds, 0.001)),
                 self._session.request(
-                    method, self._url, json=body, headers=self._headers, allow_redirects=False
+                    method, self._url, json=body, headers=self._headers, allow_redirects=False, trace_request_ctx=sent
                 ) as answer,
             ):
                 text = await _body(answer)
         except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-            raise hub_answer.away(error, sent=not refused) from None
+            raise hub_answer.away(error, sent=bool(sent)) from None
         return hub_answer.read(answer.status, text, answer.headers.get("Retry-After", ""))
 
 
@@ -153,6 +155,12 @@ class HubPod(OwnPod):
             case Invalid():
                 return BackendUnavailable(f"{self.partner} can't be used: {error.message}")
         return None
+
+
+async def _note_sent(
+    _: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestHeadersSentParams
+) -> None:
+    context.trace_request_ctx.append(request.method)
 
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:
