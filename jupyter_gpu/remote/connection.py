@@ -151,7 +151,7 @@ class Interrupts:
 
 @dataclass(frozen=True)
 class Listener:
-    """What is done with messages that arrive during a request."""
+    """The handling of messages that arrive during a request."""
 
     output: Callable[[Message], None] = lambda _: None
     """With one of the iopub channel: output, displays, messages of widgets."""

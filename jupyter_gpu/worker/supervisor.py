@@ -38,7 +38,7 @@ class Kernel:
     report: IO[bytes]
     """The pipe from which `Started` is read."""
     errors: IO[bytes]
-    """What it printed before it was ready."""
+    """A file with all that it printed before it was ready."""
     started: Started | None = None
     waiting: list[bytes] = field(default_factory=list)
     """The clients that wait for `Started`."""

@@ -1,4 +1,4 @@
-"""What the worker controller may do, and what nobody else may: the chart's policy on a real API server.
+"""Rights of the worker controller that nobody else has: the chart's policy on a real API server.
 
 The pod that its own template makes is accepted; with any field changed, taken away or added it is refused, except for
 the few that are the notebook's.

@@ -1,4 +1,4 @@
-"""What a share has in the books of its GPU."""
+"""The amounts of a share in the books of its GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_share_has_its_part_or_what_it_records() -> None:
 
 
 def test_memory_is_recorded_only_where_it_is_enforced() -> None:
-    """Of less than a whole GPU whose node plugin enforces it."""
+    """The share is less than a whole GPU, and the node plugin enforces what it has."""
     wish = Wish(1250, memory=40 * GIB)
     enforced, other = gpu(0, gate=True), gpu(1)
     assert [share_memory(enforced, wish, milli) for milli in (1000, 250)] == [0, 40 * GIB]

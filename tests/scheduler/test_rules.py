@@ -220,7 +220,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_never_given_twice(self) -> None:
-        """What all pods have in the books of a GPU is at most its memory, with what drains."""
+        """All pods together have at most the memory of a GPU in its books, with what drains."""
         for gpu in self.inventory:
             pods = self.snapshot.pods(NODE)
             taken = sum(_bytes_held(pod, gpu) for pod in pods)

@@ -170,7 +170,7 @@ def test_refused_binding_of_a_changed_pod_keeps_nothing() -> None:
 def test_memory_is_held_until_a_write_is_confirmed(
     before: tuple[int, int], after: tuple[int, int] | None, held: int
 ) -> None:
-    """Of the old and the new shares the larger one counts, each amount by itself."""
+    """The larger one of the old and the new share counts, each amount by itself."""
 
     def shares(*some: tuple[int, int] | None) -> tuple[GpuShare, ...]:
         return tuple(GpuShare("n0-0", one[0], one[1] * GIB) for one in some if one)

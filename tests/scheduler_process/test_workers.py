@@ -155,7 +155,7 @@ def workers(stage: Stage) -> Iterator[Workers]:
 
 
 def test_workers_follow_service(workers: Workers) -> None:
-    """What is named is created for its node, told from step to step, and removed when it is named no more."""
+    """A named worker is created for its node, told from step to step, and removed when it is named no more."""
     workers.notebook()
     assert workers.start().until_leading()
     workers.serve(1, 2)
@@ -219,7 +219,7 @@ def test_workers_end_with_their_notebook(workers: Workers, end: str) -> None:
 
 
 def test_workers_of_before_are_found_again(workers: Workers) -> None:
-    """What was created, named no more or left without a notebook while no controller ran is seen to at its start."""
+    """Workers created, named no more or left without a notebook while no controller ran are seen to at its start."""
     workers.notebook()
     workers.notebook("bob")
     first = workers.start()
@@ -353,7 +353,7 @@ def test_creations_keep_a_pace(workers: Workers) -> None:
 
 
 def test_outage_of_the_api_server_is_survived(workers: Workers) -> None:
-    """What was named just before is created afterwards."""
+    """A worker that was named just before is created afterwards."""
     workers.notebook()
     process = workers.start().until_leading()
     workers.serve(1)

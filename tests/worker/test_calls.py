@@ -52,7 +52,7 @@ def test_nothing_is_left(kept: Connection) -> None:
 
 
 def test_changes_there_stay_there(kept: Connection) -> None:
-    """Of arguments and of global names."""
+    """Changes of arguments and of global names stay there."""
     here = space("seen = []\ndef f(x):\n  global last\n  x.append(1); seen.append(1); last = x\n  return x")
     argument: list[int] = []
     assert call(kept, here, here["f"], [argument]) == [1]

@@ -34,7 +34,7 @@ from tests.remote.spaces import space
 
 
 class Heard:
-    """What a request showed."""
+    """The output of a request."""
 
     def __init__(self) -> None:
         self.text, self.said = "", ""
@@ -89,7 +89,7 @@ def test_all_output_arrives_before_the_reply(kept: Connection) -> None:
 
 
 def test_output_of_child_processes_arrives(kept: Connection) -> None:
-    """What they write to the descriptor."""
+    """They write to the descriptor itself."""
     code = "import subprocess, time; _ = subprocess.run(['echo', 'below']); time.sleep(.3)"
     assert "below" in ran(kept, code)
 
@@ -192,7 +192,7 @@ def test_hundreds_of_interrupts(kept: Connection) -> None:
 
 
 def test_third_interrupt_ends_the_kernel(connection: Connection, tmp_path: Path) -> None:
-    """Of code that ignores two; the second says so."""
+    """Code may ignore two; the second says so."""
     mark, heard = tmp_path / "runs", Heard()
     thread = interrupt_when(mark, times=3)
     loop = "while True:\n  try:\n    mark.touch()\n    while True: pass\n  except KeyboardInterrupt: pass"

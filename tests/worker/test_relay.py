@@ -91,7 +91,7 @@ def test_result_has_the_number_of_the_notebook_cell(page: Page) -> None:
 
 
 def test_own_output_comes_first(page: Page) -> None:
-    """What the cell printed here before is shown before."""
+    """Text that the cell printed here before is shown before."""
     shown = page.run("print('here', end=''); _ = there('print(\"there\")'); print('here again')")
     assert "".join(message["content"]["text"] for message in shown) == "herethere\nhere again\n"
 

@@ -153,7 +153,7 @@ def test_of_two_records_beyond_the_memory_the_first_keeps_its_share() -> None:
 
 
 def test_repair_leaves_to_a_pod_what_it_can_open() -> None:
-    """What is only allocated goes if the memory that others can open leaves no room for it, and stays if it does."""
+    """A share that is only allocated goes if the memory that others can open leaves no room for it, else it stays."""
     opened = _pod("b", 250, 50, _share(250, 50))
     promised = replace(_pod("a", 250, 50, _share(250, 50)), attached=None)
     for other, kept in [(opened, ()), (replace(opened, allocated=Allocated(1), attached=None), (_share(250, 50),))]:

@@ -19,7 +19,7 @@ CREATING = WorkerStatus(WorkerState.CREATING, "", 0, 1_000)
 
 
 def test_named_workers_are_created_and_others_removed() -> None:
-    """What `service` names is created, what it does not name is removed, and both are told."""
+    """Workers that `service` names are created, others are removed, and both are told."""
     found = plan(notebook(part(1), part(2)), [worker(part(2), RUNNING), worker(part(3))], NOW, 4)
     assert found.create == (part(1),)
     assert [each.identity.id for each in found.remove] == ["w3"]
@@ -133,7 +133,7 @@ def _affinity(value: object) -> dict[str, Any]:
 
 
 def test_what_is_kept_of_a_pod_is_read_the_same() -> None:
-    """Of pods that have no workers and are none, only their names are kept."""
+    """Only the names are kept of pods that have no workers and are none."""
     pod = notebook_pod(part(1))
     pod["metadata"]["managedFields"] = ["much"]
     kept = trim(pod)
@@ -146,7 +146,7 @@ def test_what_is_kept_of_a_pod_is_read_the_same() -> None:
 
 
 def test_pace_lets_some_pass_at_once_and_then_one_a_second() -> None:
-    """What was not used comes back, up to the burst."""
+    """Unused creations come back, up to the burst."""
     pace = Pace(4.0, 0.0)
     for _ in range(4):
         pace = pace.after(0.0, 4, 1.0).taken()

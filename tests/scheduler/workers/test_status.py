@@ -1,4 +1,4 @@
-"""What is told about worker pods, in Kubernetes' words."""
+"""The `worker-status` of pods, in Kubernetes' words."""
 
 from typing import Any
 

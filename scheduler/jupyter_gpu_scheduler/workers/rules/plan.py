@@ -22,7 +22,7 @@ class Plan:
     """The next steps for one notebook: statuses are written first, then pods are removed, then created."""
 
     statuses: Mapping[str, WorkerStatus] | None = field(default_factory=dict)
-    """What is told about each worker; ``None``: that stays as it is."""
+    """The new ``worker-status``; ``None``: it stays as it is."""
     remove: tuple[WorkerPod, ...] = ()
     create: tuple[WorkerPart, ...] = ()
     look_at: float = math.inf

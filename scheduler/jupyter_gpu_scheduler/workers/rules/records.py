@@ -37,7 +37,7 @@ class Notebook:
     parts: tuple[WorkerPart, ...] | None
     """Workers that it should have; ``None``: ``service`` can't be read, so nothing is created or removed."""
     statuses: Mapping[str, WorkerStatus] = field(default_factory=dict)
-    """What is written about them."""
+    """Their ``worker-status``."""
     told: bool = False
     """Whether ``worker-status`` is there, readable or not."""
     ended: bool = False

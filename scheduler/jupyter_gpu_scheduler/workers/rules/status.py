@@ -1,4 +1,4 @@
-"""What is told about a worker pod: its state and Kubernetes' reason, and when a failed one is tried again. Pure."""
+"""The ``worker-status`` of a pod: its state and Kubernetes' reason, and when a failed one is tried again. Pure."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _other(number: int, *shares: GpuShare) -> OtherPod:
 
 
 def test_claims_of_memory_count_up_to_all_of_it() -> None:
-    """What another server's record says beyond that does not count; a record that can't be read has the rest."""
+    """Another server's record does not count beyond that; a record that can't be read has the rest."""
     whole = gpu(0, uuid="a", gate=True)
     mine = PodState("me", NODE, allocated=Allocated(1, (GpuShare("a", 100, 30 * GIB),)))
     others = [_other(1, GpuShare("a", 100, 40 * GIB)), _other(2, GpuShare("a", 100, 40 * GIB), GpuShare("b", 1, GIB))]
