@@ -64,7 +64,7 @@ const settings: JupyterFrontEndPlugin<IGpuSettings> = {
 
 const panel: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:panel',
-  description: 'The side panel with the slider and a card for each GPU.',
+  description: 'The side panel: slider and cards.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
   optional: [ITranslator, ILabShell, ILayoutRestorer, ICommandPalette],
@@ -103,7 +103,7 @@ const panel: JupyterFrontEndPlugin<void> = {
 
 const status: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:status',
-  description: 'The item of the status bar: GPU 1/4.',
+  description: 'The item of the status bar.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
   optional: [IStatusBar, ITranslator],
@@ -135,7 +135,7 @@ const status: JupyterFrontEndPlugin<void> = {
 
 const commands: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:commands',
-  description: 'Commands to ask for GPUs and to give them back.',
+  description: 'Commands for GPUs.',
   autoStart: true,
   requires: [IGpuModel],
   optional: [ITranslator, ICommandPalette],
@@ -160,7 +160,7 @@ const commands: JupyterFrontEndPlugin<void> = {
 
 const toolbar: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:toolbar',
-  description: 'The item in the toolbar of notebooks, which opens the slider.',
+  description: 'The item in the toolbar of notebooks.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
   optional: [IToolbarWidgetRegistry, ITranslator],
@@ -195,7 +195,7 @@ const toolbar: JupyterFrontEndPlugin<void> = {
 
 const waits: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:waits',
-  description: 'Messages when a wait for GPUs is over.',
+  description: 'Messages at the end of a wait.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
   optional: [ITranslator, ICommandPalette],

@@ -186,13 +186,14 @@ def test_network_policies_admit_the_needed_connections() -> None:
     assert [port for port, _ in ports(without)] == [8080]  # no rule without a source, which would admit everyone
 
 
-def test_api_server_gives_our_programs_a_priority_level() -> None:
+@pytest.mark.parametrize("values", [{}, {"workers": {"enabled": True, "namespaces": ["alice"]}}], ids=str)
+def test_api_server_gives_our_programs_a_priority_level(values: dict[str, Any]) -> None:
     """It comes after the system's and before that of all service accounts."""
-    objects = chart.render()
+    objects = chart.render(values)
     schema = chart.find(objects, "FlowSchema", "jupyter-gpu")["spec"]
     (rule,) = schema["rules"]
     named = {(each["serviceAccount"]["namespace"], each["serviceAccount"]["name"]) for each in rule["subjects"]}
-    accounts = {template["spec"].get("serviceAccountName") for part, template in templates({}) if part != "hook"}
+    accounts = {template["spec"].get("serviceAccountName") for part, template in templates(values) if part != "hook"}
     assert named == {("jupyter-gpu", name) for name in accounts - {None}}
     assert 500 < schema["matchingPrecedence"] < 9000
     level = chart.find(objects, "PriorityLevelConfiguration", schema["priorityLevelConfiguration"]["name"])

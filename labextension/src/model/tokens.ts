@@ -47,7 +47,7 @@ export interface IGpuModel extends IDisposable {
 /** The model of this page. */
 export const IGpuModel = new Token<IGpuModel>(
   'jupyter-gpu:IGpuModel',
-  'The GPUs of this server: their state, and requests for another number of them.'
+  'The GPUs of this server, and requests for another number.'
 );
 
 /** The user's settings. */
