@@ -55,6 +55,7 @@ def seen(before: list[Limit], after: list[Limit], *accounts: Account, **models: 
             600,
             "1 user and 1 namespace will lose 4 GPUs in 10 minutes.",
         ),
+        ([Account(Owner("Namespace", "jobs"), used=4000)], 600, "1 namespace will lose 3 GPUs in 10 minutes."),
     ],
 )
 def test_preview_says_who_loses_what(accounts: list[Account], grace: int, sentence: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.quantity import EXACT_POSITIONS
 from jupyter_gpu_scheduler.rules.queue.decide import decide, only_position
 from jupyter_gpu_scheduler.rules.queue.positions import ABOUT, shown_position
+from jupyter_gpu_scheduler.rules.queue.queue_pass import STEP, QueuePass
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import NODE, allocated, apply, new, pod, requested, world
 
@@ -42,16 +43,31 @@ def test_position_that_goes_to_and_fro_is_written_once(place: int, start: int | 
     assert place < EXACT_POSITIONS or len(set(seen[1:])) == 1
 
 
-def line(count: int) -> ClusterSnapshot:
-    """Return one GPU, its holder, and so many waiting pods, half of them new; all have been shown their position."""
+def crowd(count: int) -> ClusterSnapshot:
+    """Return one GPU, its holder, and so many waiting pods, half of them new."""
     waiting = [
         new(f"p{number:04}", wants=1, ticket=number, on=NODE) if number % 2 else pod(f"p{number:04}", 1, ticket=number)
         for number in range(1, count + 1)
     ]
-    snapshot = world(1, [pod("owner", wants=1, has=[0]), *waiting])
+    return world(1, [pod("owner", wants=1, has=[0]), *waiting])
+
+
+def line(count: int) -> ClusterSnapshot:
+    """Return the same once all have been shown their position."""
+    snapshot = crowd(count)
     apply(snapshot, decide(snapshot, NODE))
     assert decide(snapshot, NODE) == ()
     return snapshot
+
+
+def test_long_line_is_served_in_steps() -> None:
+    """Between them others have their turn: once for each so many pods that are looked at, and for each that wait."""
+    snapshot = crowd(2 * STEP)
+    gpus = snapshot.gpus(NODE)
+    assert gpus
+    found = QueuePass(snapshot, NODE, gpus, (*snapshot.pods(NODE), *snapshot.nominated(NODE)))
+    assert sum(1 for _ in found.serve_in_steps()) == 4
+    assert len(found.owed) == 2 * STEP
 
 
 @pytest.mark.uncounted
