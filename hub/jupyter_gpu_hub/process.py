@@ -8,11 +8,11 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from tornado.netutil import bind_sockets
 
 from jupyter_gpu.common.parents import started
+from jupyter_gpu.common.parts import first_to_end
 from jupyter_gpu.common.settings_file import SettingsError
 from jupyter_gpu.common.state_dir import default_path
 from jupyter_gpu.kube import Kube, credentials
@@ -43,11 +43,12 @@ async def run(settings: HubServiceSettings, stop: asyncio.Event, environ: Mappin
         host, port = listen_on(settings, environ)
         web.add_sockets(bind_sockets(port, host))
         _log.info("Limits of hub %r, on %s port %d.", site.hub, host, port)
-        parts: dict[str, Coroutine[Any, Any, object]] = {"the site": site.run(), "stop": stop.wait()}
+        parts: dict[str, Coroutine[object, object, object]] = {"the site": site.run(), "stop": stop.wait()}
         if hub:
             parts["the hub"] = until_gone(*hub)
         try:
-            await _first_to_end(parts)
+            if "the hub" in await first_to_end(parts):
+                _log.info("The hub that started this service has ended.")
         finally:
             web.stop()
             await site.feed.close()
@@ -92,20 +93,6 @@ def is_hub(pid: int) -> bool:
         return b"jupyterhub" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-
-
-async def _first_to_end(parts: Mapping[str, Coroutine[Any, Any, object]]) -> None:
-    tasks = {asyncio.create_task(part, name=name) for name, part in parts.items()}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-            if task.get_name() == "the hub":
-                _log.info("The hub that started this service has ended.")
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 def _address(environ: Mapping[str, str]) -> HubAddress:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
+from jupyter_gpu.common.parts import first_to_end
 from jupyter_gpu.common.status_server import StatusServer
 from jupyter_gpu.kube import (
     Kube,
@@ -121,17 +122,10 @@ class SchedulerProcess:
             "the preparation of answers": self._prepare(),
             "stop": stop.wait(),
         }
-        tasks = {asyncio.create_task(part, name=name) for name, part in parts.items()}
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-                if task.get_name() != "stop":
-                    raise RuntimeError(f"{task.get_name()} ended")
+            if ended := await first_to_end(parts) - {"stop"}:  # the lease is given back by the election
+                raise RuntimeError(f"{', '.join(sorted(ended))} ended")
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)  # the lease is given back by the election
             await self._recorder.close()
             await self.extender.close()
             await self.status.close()
