@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TooLarge,
         Unhealthy,
     )
+    from jupyter_gpu.remote.errors import CannotSend, ExtraNotInstalled, WorkerLost, WorkerRefused
 
     resize = gpu.resize
     aresize = gpu.aresize
@@ -42,13 +43,19 @@ if TYPE_CHECKING:
     wait = gpu.wait
     machine = gpu.machine
     widget = gpu.widget
+    run = gpu.run
+    arun = gpu.arun
+    map = gpu.map  # noqa: A001 - as an attribute of the module
+    task = gpu.task
     devices = gpu.devices
     __version__: str
 
 __all__ = [
     "BackendUnavailable",
+    "CannotSend",
     "CudaStartedTooEarly",
     "Draining",
+    "ExtraNotInstalled",
     "GpuError",
     "Infeasible",
     "InvalidAnnotation",
@@ -62,8 +69,11 @@ __all__ = [
     "StaleGeneration",
     "TooLarge",
     "Unhealthy",
+    "WorkerLost",
+    "WorkerRefused",
     "__version__",
     "aresize",
+    "arun",
     "at_least",
     "connect",
     "gpu",
@@ -71,13 +81,16 @@ __all__ = [
     "on_change",
     "release",
     "resize",
+    "run",
     "status",
+    "task",
     "usage",
     "wait",
     "widget",
 ]
 
-_METHODS = frozenset({name for name in __all__ if name[0].islower()} - {"gpu"} | {"devices"})
+_METHODS = frozenset({name for name in __all__ if name[0].islower()} - {"gpu"} | {"devices", "map"})
+"""Names of `gpu`; ``map`` is no name of ``from jupyter_gpu import *``, as it would hide Python's own."""
 
 
 def __getattr__(name: str) -> Any:
@@ -95,8 +108,9 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from jupyter_gpu.kernel.cuda import errors as cuda_errors
         from jupyter_gpu.model import errors
+        from jupyter_gpu.remote import errors as remote_errors
 
-        return getattr(errors if hasattr(errors, name) else cuda_errors, name)
+        return next(getattr(place, name) for place in (errors, cuda_errors, remote_errors) if hasattr(place, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from jupyter_gpu.common.rules.visible import VISIBLE
 from jupyter_gpu.kernel.api import gpu as _gpu
 from jupyter_gpu.kernel.cuda.errors import NoGpuAttached
 from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
@@ -38,8 +39,9 @@ def work(
 ) -> None:
     """Keep GPUs busy for ``seconds``.
 
-    ``gpus``: indices, uuids or items of `gpu.devices`; default all that are attached. ``busy``: 0–1, the peak of a load
-    that comes in waves; ``memory``: bytes on each GPU, default more than half of it. ``progress`` is called with 0 … 1.
+    ``gpus``: indices, uuids or items of `gpu.devices`; default all attached ones, or those of ``CUDA_VISIBLE_DEVICES``.
+    ``busy``: 0–1, the peak of a load that comes in waves; ``memory``: bytes on each GPU, default more than half of it.
+    ``progress`` is called with 0 … 1.
 
     Raises PermissionError for a GPU that may not be opened, `NoGpuAttached` where there is none,
     and ValueError for numbers that make no sense and for real GPUs.
@@ -87,7 +89,7 @@ def wave(busy: float, seconds: float, place: int) -> float:
 
 def _choose(status: GpuStatus, gpus: Choice | None) -> tuple[GpuDevice, ...]:
     attached = status.devices
-    chosen = attached if gpus is None else tuple(_find(attached, item) for item in gpus)
+    chosen = _visible(attached) if gpus is None else tuple(_find(attached, item) for item in gpus)
     if not chosen:
         raise NoGpuAttached("Your server has no GPU: gpu.resize(1) first.")
     for device in chosen:
@@ -97,6 +99,12 @@ def _choose(status: GpuStatus, gpus: Choice | None) -> tuple[GpuDevice, ...]:
             # Nothing else would keep us from it, so be as polite as a real program has to be.
             raise _refusal(device.index, device.path)
     return chosen
+
+
+def _visible(attached: tuple[GpuDevice, ...]) -> tuple[GpuDevice, ...]:
+    """Return those that ``CUDA_VISIBLE_DEVICES`` names; all where it is about other GPUs, or not set."""
+    names = os.environ.get(VISIBLE, "").split(",")
+    return tuple(device for device in attached if device.uuid in names) or attached
 
 
 def _find(attached: tuple[GpuDevice, ...], item: int | str | GpuDevice) -> GpuDevice:

@@ -9,20 +9,25 @@ from . import KEEP
 
 TYPE_CHECKING = False  # as in typing, whose import costs more than this module
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+    from collections.abc import Callable, Iterable
+    from typing import Any, ParamSpec, TypeVar
 
     from jupyter_gpu.kernel.reports.machine import MachineReport
     from jupyter_gpu.kernel.reports.shares import GpuUsage
     from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
     from jupyter_gpu.kernel.widget import GpuWidget
     from jupyter_gpu.model.view import View
+    from jupyter_gpu.remote.gpu_calls import GpuCalls
+    from jupyter_gpu.remote.task import Task
 
     from .blocks import AtLeast
     from .changes import Callback, Changes, Subscription
     from .client import Call, Client
     from .progress import Progress
     from .waiting import Patience, Pause, Steps
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
 
 class ServerGpus:
@@ -37,6 +42,7 @@ class ServerGpus:
         self._progress = progress
         self._changes: Changes | None = None
         self._widget: GpuWidget | None = None
+        self._calls: GpuCalls | None = None
 
     def connect(self, url: str | None = None, token: str | None = None) -> None:
         """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
@@ -78,7 +84,9 @@ class ServerGpus:
         NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
         Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
         """
-        return self._runner.run(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
+        steps = self._resize(amount, each, memory, model, topology, priority, wait, timeout)
+        self._make_room(amount)
+        return self._runner.run(steps)
 
     async def aresize(
         self,
@@ -93,7 +101,12 @@ class ServerGpus:
         timeout: float | None = None,
     ) -> GpuStatus:
         """Do the same as `resize` without blocking the event loop."""
-        return await self._runner.arun(self._resize(amount, each, memory, model, topology, priority, wait, timeout))
+        steps = self._resize(amount, each, memory, model, topology, priority, wait, timeout)
+        if self._calls is not None:
+            import asyncio
+
+            await asyncio.to_thread(self._make_room, amount)
+        return await self._runner.arun(steps)
 
     def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
         """Give all GPUs back, cancel what is still waited for, and take back all options."""
@@ -120,6 +133,67 @@ class ServerGpus:
 
         milli, left = fields(amount)["milli"], seconds(timeout)
         return AtLeast(self._runner, milli, lambda: self._patience(left))
+
+    def run(self, function: Callable[..., R], /, *args: Any, gpus: float | str = 1, **named: Any) -> R:
+        """Call ``function(*args, **named)`` in another process that sees the GPUs of now, and return its result.
+
+        CUDA looks for GPUs once in a process, so a kernel in which it has started cannot use new ones; that process
+        can. At least ``gpus`` are attached meanwhile, as in a block of `at_least`. The function reads the values of now
+        of this notebook; what it changes stays there. What it prints appears here, and Ctrl-C interrupts it.
+
+        Raises what the function raises; `CannotSend` for what cannot be pickled, before anything is called;
+        `WorkerLost` if that process ended, and the call is not repeated; and what `at_least` raises.
+        """
+        result: R = self._remote().run(function, args, named, gpus)
+        return result
+
+    async def arun(self, function: Callable[..., R], /, *args: Any, gpus: float | str = 1, **named: Any) -> R:
+        """Do the same as `run` without blocking the event loop; the end of the task interrupts the function."""
+        result: R = await self._remote().arun(function, args, named, gpus)
+        return result
+
+    def map(
+        self,
+        function: Callable[[Any], R],
+        items: Iterable[Any],
+        /,
+        *,
+        gpus: float | str = 1,
+        return_exceptions: bool = False,
+    ) -> list[R]:
+        """Call ``function`` with each of ``items`` as `run` does, and return the results in their order.
+
+        One process for each ``gpus`` that are attached, which sees no others: as many calls run at a time as whole sets
+        are there, also while their number changes. At least one set is attached meanwhile.
+
+        The first error ends all and is raised. With ``return_exceptions`` all are called, and an error, also the loss
+        of a process, is the result of its item.
+        """
+        return self._remote().map(function, items, gpus, return_exceptions)
+
+    def task(self, gpus: float | str = 1) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Make calls of a function those of `run`, as a decorator: ``@gpu.task(2)``. ``f.local`` is the function."""
+        from jupyter_gpu.remote.task import Task
+
+        return lambda function: Task(self, function, gpus)
+
+    def _remote(self) -> GpuCalls:
+        if self._calls is None:
+            try:
+                from jupyter_gpu.remote.gpu_calls import GpuCalls
+            except ModuleNotFoundError as error:
+                from jupyter_gpu.remote.errors import not_installed
+
+                raise not_installed(error) from None
+            self._calls = GpuCalls(self._runner, self.at_least)
+        return self._calls
+
+    def _make_room(self, amount: float | str) -> None:
+        """End the processes of `run` that nothing else would end before their GPUs are given back."""
+        if self._calls is not None:
+            from .arguments import fields
+
+            self._calls.worker.make_room(fields(amount)["milli"])
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Wait until the current request is fulfilled, whichever program made it; returns and raises like `resize`."""

@@ -6,17 +6,21 @@ worker, like every change of an argument.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import codec
-from jupyter_gpu.remote.codec import CannotSend, Namespace, TooLarge
-from jupyter_gpu.remote.connection import Connection, Listener, WorkerRefused
+from jupyter_gpu.remote.codec import Chunk, Namespace, TooLarge
+from jupyter_gpu.remote.connection import Connection, Listener
+from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 
 CALL, RESULT, ERROR = "_gpu_call", "_gpu_result", "_gpu_error"
 """Names in the worker's namespace during a call: what is called, what it returned, what it raised."""
+_SPACE = threading.Lock()
+"""Held while a name of ours is in the notebook's namespace: several calls may run at once."""
 _CODE = f"""
 try:
     {RESULT} = {CALL}[0](*{CALL}[1], **{CALL}[2])
@@ -28,42 +32,57 @@ finally:
 """
 
 
-def call(
-    connection: Connection,
+def prepare(
     space: Namespace,
     function: Callable[..., Any],
     arguments: Sequence[Any] = (),
     named: Mapping[str, Any] | None = None,
+) -> list[Chunk]:
+    """Return what is called, and the global names that it uses, directly or through functions that it uses.
+
+    ``space`` is the namespace of the notebook. Raises `CannotSend` if something cannot be sent.
+    """
+    with _SPACE:
+        space[CALL] = (function, tuple(arguments), dict(named or {}))  # by name: functions are those of this namespace
+        try:
+            found = codec.measure(space, {CALL})
+            if found.failed:
+                raise _unsent(found.failed)
+            return codec.chunks(space, found, found.pickled)
+        finally:
+            del space[CALL]
+
+
+def perform(
+    connection: Connection,
+    space: Namespace,
+    prepared: Sequence[Chunk],
     listener: Listener | None = None,
     limit: int | None = None,
 ) -> Any:
-    """Call a function in the worker and return its result.
+    """Call what was prepared in the worker and return its result.
 
-    ``space`` is the namespace of the notebook. Raises what the function raises; `CannotSend` if something cannot be
-    sent, and then it was not called; `TooLarge` if the result has more than ``limit`` bytes; KeyboardInterrupt.
+    Raises what the function raises; `CannotSend` if something could not be loaded there, and then it was not called, or
+    if the result cannot be sent; `TooLarge` if it has more than ``limit`` bytes; `WorkerLost`; KeyboardInterrupt.
     """
-    _send(connection, space, (function, tuple(arguments), dict(named or {})))
+    if failed := connection.push(prepared):
+        raise _unsent(failed)
     reply = connection.run(_CODE, listener)["content"]
     try:
         if reply["status"] == "ok":
             return _pulled(connection, space, RESULT, limit)
         raise _error(connection, space, reply)
     finally:
-        connection.run(f"globals().pop({RESULT!r}, None), globals().pop({ERROR!r}, None); None")
+        with suppress(WorkerLost):  # a result that is here counts
+            connection.run(f"globals().pop({RESULT!r}, None), globals().pop({ERROR!r}, None); None")
 
 
-def _send(connection: Connection, space: Namespace, called: tuple[Any, ...]) -> None:
-    """Send what is called, and the global names that it uses, directly or through functions that it uses."""
-    space[CALL] = called  # only names are measured, so that functions are known as those of this namespace
-    try:
-        found = codec.measure(space, {CALL})
-        why = dict(found.failed) or connection.push(codec.chunks(space, found, found.pickled))
-    finally:
-        del space[CALL]
-    for name, reason in sorted(why.items()):
-        if name == CALL:
-            raise CannotSend(gettext("The function or one of its arguments cannot be sent: %1.", reason))
-        raise CannotSend(gettext("%1, which the function uses, cannot be sent: %2.", name, reason))
+def _unsent(why: Mapping[str, str]) -> CannotSend:
+    """Return the error for names that cannot be sent, with the reason of one."""
+    name, reason = min(why.items())
+    if name == CALL:
+        return CannotSend(gettext("The function or one of its arguments cannot be sent: %1.", reason))
+    return CannotSend(gettext("%1, which the function uses, cannot be sent: %2.", name, reason))
 
 
 def _pulled(connection: Connection, space: Namespace, name: str, limit: int | None) -> Any:
@@ -71,8 +90,9 @@ def _pulled(connection: Connection, space: Namespace, name: str, limit: int | No
     chunks, failed, large = connection.pull([name], limit=limit, host_copies=True)
     if large:
         raise TooLarge(gettext("The result of the function is larger than %1 bytes.", limit))
-    failed |= codec.load(space, chunks)
-    value = space.pop(name, None)
+    with _SPACE:
+        failed |= codec.load(space, chunks)
+        value = space.pop(name, None)
     if failed:
         raise CannotSend(gettext("The result of the function cannot be sent: %1.", failed[name]))
     return value

@@ -24,6 +24,7 @@ from typing import Any
 
 import cloudpickle
 
+from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.rules import names, shipping
 from jupyter_gpu.remote.rules.names import CellNames
 
@@ -40,10 +41,6 @@ _NEVER_SHARED = (
     *(property, staticmethod, classmethod, pickle.PickleBuffer),
 )
 """Types whose values cannot be changed, or of which nobody keeps one alone."""
-
-
-class CannotSend(pickle.PicklingError):
-    """The error of a value that is not sent, with the reason."""
 
 
 class TooLarge(Exception):

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import PYTHON, codec
 from jupyter_gpu.remote.codec import Chunk
+from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started, Word
 
@@ -37,14 +38,6 @@ BEAT, SILENCE = 5_000, 15_000
 LAST_INTERRUPT = 3
 """The interrupt that ends the kernel."""
 _MONITORED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-
-
-class WorkerLost(RuntimeError):
-    """The error of what ran in a worker that ended, or that no longer answers. It may have had effects."""
-
-
-class WorkerRefused(RuntimeError):
-    """The error of what a worker does not do, with its reason."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +202,23 @@ class Connection:
     def kill(self) -> None:
         """Have the first process end the kernel, whatever it does."""
         ask(self.address, Kill(self.kernel))
+
+    def end(self) -> None:
+        """End the kernel and the connection; a request that runs, in another thread, ends with `WorkerLost`."""
+        with suppress(WorkerLost, WorkerRefused):  # the first process has ended, and the kernel with it
+            self.kill()
+        with self._lock:  # sockets are of one thread at a time
+            self.close()
+
+    def lives(self) -> bool:
+        """Tell whether the kernel still is there, as far as is known between two requests."""
+        if self._lock.acquire(blocking=False):  # else a request runs, which will know
+            try:
+                if not self.lost and self._monitor in dict(self._poller.poll(0)):
+                    self.close()
+            finally:
+                self._lock.release()
+        return not self.lost
 
     def interrupt(self) -> None:
         """Interrupt the request that runs in another thread."""

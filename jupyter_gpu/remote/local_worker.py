@@ -14,7 +14,8 @@ import zmq
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
-from jupyter_gpu.remote.connection import WorkerAddress, WorkerLost
+from jupyter_gpu.remote.connection import WorkerAddress
+from jupyter_gpu.remote.errors import WorkerLost
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Serve, Serving
 
@@ -55,6 +56,17 @@ class LocalWorker:
     def pid(self) -> int:
         """Its pid."""
         return self._process.pid
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def forget(self) -> None:
+        """Leave it to the process that started it: this one was forked, and must not keep the pipe open."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.returncode = 0  # it is no child of ours: nothing is to be waited for
 
     def close(self) -> None:
         """End it and its kernels."""

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jupyter_gpu.remote.connection import Connection, Listener, Message, WorkerLost
+from jupyter_gpu.remote.connection import Connection, Listener, Message
+from jupyter_gpu.remote.errors import WorkerLost
 
 KEPT_BACK = frozenset(["error", "execute_input", "iopub_welcome", "shutdown_reply", "status"])
 """Messages about the worker's kernel itself; an error becomes an exception of the notebook's cell."""

@@ -14,7 +14,8 @@ import cloudpickle
 import pytest
 
 from jupyter_gpu.remote import codec
-from jupyter_gpu.remote.codec import CannotSend, Chunk, TooLarge
+from jupyter_gpu.remote.codec import Chunk, TooLarge
+from jupyter_gpu.remote.errors import CannotSend
 from tests.remote.spaces import Grid, OnGpu, sent, space, whole
 
 STEP = "SCALE = 10\ndef step(x): return x * SCALE"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.remote.calls import call
-from jupyter_gpu.remote.codec import CannotSend, TooLarge
-from jupyter_gpu.remote.connection import Connection, WorkerRefused
+from jupyter_gpu.remote.codec import TooLarge
+from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.errors import CannotSend, WorkerRefused
 from tests.remote.spaces import space
 from tests.worker.test_connection import Heard, ran
 

@@ -22,10 +22,9 @@ from jupyter_gpu.remote.connection import (
     Listener,
     Message,
     WorkerAddress,
-    WorkerLost,
-    WorkerRefused,
     ask,
 )
+from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules.control import Kill, Start, Started
 from jupyter_gpu.worker.kernel_app import GpuKernelApp

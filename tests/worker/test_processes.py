@@ -17,7 +17,8 @@ import pytest
 import zmq
 
 from jupyter_gpu.remote import PYTHON
-from jupyter_gpu.remote.connection import Connection, WorkerLost, WorkerRefused, ask
+from jupyter_gpu.remote.connection import Connection, ask
+from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start

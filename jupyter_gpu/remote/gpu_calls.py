@@ -1,0 +1,300 @@
+"""`gpu.run`, `gpu.arun` and `gpu.map`: functions of this program, called in a process that sees the GPUs of now.
+
+Around each call stands a block of `gpu.at_least`. The process is a kernel of this program's own worker (`own_worker`).
+Where the block had to ask for more GPUs than there were, that kernel ends before they are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from jupyter_gpu.kernel.arguments import fields
+from jupyter_gpu.kernel.client import get_status
+from jupyter_gpu.model.errors import InvalidRequest, StaleGeneration
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.view import View
+from jupyter_gpu.remote import calls
+from jupyter_gpu.remote.codec import Chunk, Namespace
+from jupyter_gpu.remote.errors import CannotSend
+from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat
+from jupyter_gpu.remote.rules.keeping import Gpus, sets, usable
+
+if TYPE_CHECKING:
+    from jupyter_gpu.kernel.api import Runner
+    from jupyter_gpu.kernel.blocks import AtLeast
+    from jupyter_gpu.kernel.waiting import Steps
+
+GRACE = 5.0
+"""Seconds that a cancelled call may take to end by itself; then its kernel is ended."""
+
+
+class GpuCalls:
+    """The calls of one `gpu`; ``at_least`` makes the block around each."""
+
+    def __init__(self, runner: Runner, at_least: Callable[[float | str], AtLeast]) -> None:
+        self._runner, self._at_least = runner, at_least
+        self.worker = OwnWorker(lambda: runner.client)
+
+    def run(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
+    ) -> Any:
+        """Call a function; see `ServerGpus.run`."""
+        milli = amount(gpus)
+        call = Call(self.worker, function, arguments, named, alone=True)
+        with self._held(gpus, milli) as view:
+            return call.run(usable(view), view)
+
+    async def arun(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
+    ) -> Any:
+        """Do the same without blocking the event loop."""
+        milli = amount(gpus)
+        call = Call(self.worker, function, arguments, named)
+        async with self._aheld(gpus, milli) as view:
+            return await _in_thread(call, lambda: call.run(usable(view), view))
+
+    def map(
+        self, function: Callable[..., Any], items: Iterable[Any], gpus: float | str, return_exceptions: bool
+    ) -> list[Any]:
+        """Call a function with each item; see `ServerGpus.map`."""
+        milli, todo = amount(gpus), list(items)
+        if not todo:
+            return []
+        calls_of_all = Map(self.worker, function, todo, milli, return_exceptions)
+        with self._held(gpus, milli) as view:
+            return calls_of_all.run(view)
+
+    @contextmanager
+    def _held(self, gpus: float | str, milli: int) -> Iterator[View]:
+        before = self._runner.run(_now()).view
+        with self._at_least(gpus) as status:
+            try:
+                yield status.view
+            finally:
+                if before.status.requested < milli:
+                    self.worker.make_room()
+
+    @asynccontextmanager
+    async def _aheld(self, gpus: float | str, milli: int) -> AsyncIterator[View]:
+        before = (await self._runner.arun(_now())).view
+        async with self._at_least(gpus) as status:
+            try:
+                yield status.view
+            finally:
+                if before.status.requested < milli:
+                    await asyncio.to_thread(self.worker.make_room)
+
+
+class Call:
+    """One call: its function is read when it is made, and runs once."""
+
+    def __init__(
+        self,
+        worker: OwnWorker,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Raises `CannotSend`. ``alone``: no other one is made meanwhile by this thread, so it can ask the user."""
+        self._worker, self._alone = worker, alone
+        self._space = namespace()
+        self._prepared: list[Chunk] = calls.prepare(self._space, function, arguments, named)
+        self._seat: Seat | None = None
+        self._cancelled = False
+        self._lock = threading.Lock()
+
+    def run(self, given: Gpus, view: View) -> Any:
+        """Run it in a kernel with some GPUs; returns and raises as the function does."""
+        try:
+            self._seat = seat = self._worker.take(self, given, view, lambda: self._cancelled)
+            assert seat.connection is not None
+            assert seat.shown is not None
+            if self._cancelled:
+                raise Cancelled
+            listener = seat.shown.listener(alone=self._alone)
+            return calls.perform(seat.connection, self._space, self._prepared, listener)
+        finally:
+            with self._lock:
+                self._seat = None
+            self._worker.rest(self)
+
+    def cancel(self, *, kill: bool = False) -> None:
+        """Interrupt it, from another thread; ``kill`` ends its kernel."""
+        self._cancelled = True
+        with self._lock:  # the kernel serves no other call meanwhile
+            seat = self._seat
+            if seat is not None and seat.connection is not None and not kill:
+                seat.connection.interrupt()
+        if kill and seat is not None:
+            seat.end()
+        with self._worker.changed:
+            self._worker.changed.notify_all()
+
+
+class Map:
+    """The calls of one `gpu.map`: as many at a time as there are whole sets of GPUs."""
+
+    def __init__(
+        self, worker: OwnWorker, function: Callable[..., Any], items: Sequence[Any], milli: int, keep_on: bool
+    ) -> None:
+        """Raises `CannotSend` for the first item. ``keep_on``: errors are results, and all items are called."""
+        self._worker, self._function, self._items = worker, function, items
+        self._milli, self._keep_on = milli, keep_on
+        self._first: Call | None = self._made(0)
+        self._waiting = list(reversed(range(len(items))))
+        self._running: dict[int, tuple[Gpus, Call]] = {}
+        self._results: dict[int, Any] = {}
+        self._error: BaseException | None = None
+
+    def run(self, view: View) -> list[Any]:
+        """Run all with the GPUs of a view and of those that follow it; return the results in order."""
+        changed = self._worker.changed
+        with self._worker.watched(view):
+            try:
+                while True:
+                    with changed:
+                        changed.wait_for(lambda: self._is_over or self._free or self._is_overruled)
+                        if self._is_over:
+                            break
+                        if self._is_overruled:
+                            raise _overruled(self._view)
+                        given, now = self._free, self._view
+                    assert given is not None
+                    self._start(self._waiting.pop(), given, now)
+            finally:
+                self._stop()
+        if self._error is not None:
+            raise self._error
+        return [self._results[index] for index in range(len(self._items))]
+
+    @property
+    def _view(self) -> View:
+        view = self._worker.view
+        assert view is not None  # it is watched
+        return view
+
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or not (self._waiting or self._running)
+
+    @property
+    def _is_overruled(self) -> bool:
+        """Whether nothing runs, and the server no longer wants the GPUs of one call."""
+        return not (self._running or self._free) and self._view.status.requested < self._milli
+
+    @property
+    def _free(self) -> Gpus | None:
+        """The GPUs for the next call; None if there is none to start now."""
+        if not self._waiting:
+            return None
+        taken = [given for given, _ in self._running.values()]
+        return next(iter(sets(usable(self._view), self._milli, taken)), None)
+
+    def _made(self, index: int) -> Call:
+        return Call(self._worker, self._function, [self._items[index]], {})
+
+    def _start(self, index: int, given: Gpus, view: View) -> None:
+        call, self._first = self._first, None
+        try:
+            call = call or self._made(index)
+        except CannotSend as error:
+            self._end(index, error, failed=True)
+            return
+        self._running[index] = given, call
+
+        def job() -> None:
+            try:
+                outcome, failed = call.run(given, view), False
+            except BaseException as error:  # the user's own; also an interrupt
+                outcome, failed = error, True
+            self._end(index, outcome, failed=failed)
+
+        _thread(job)
+
+    def _end(self, index: int, outcome: Any, *, failed: bool) -> None:
+        with self._worker.changed:
+            self._running.pop(index, None)
+            if failed and not self._keep_on:
+                self._error = self._error or outcome
+            self._results[index] = outcome
+            self._worker.changed.notify_all()
+
+    def _stop(self) -> None:
+        """End what still runs."""
+        for kill in (False, True):
+            for _, call in list(self._running.values()):
+                call.cancel(kill=kill)
+            with self._worker.changed:
+                if self._worker.changed.wait_for(lambda: not self._running, GRACE):
+                    return
+
+
+def _overruled(view: View) -> StaleGeneration:
+    return StaleGeneration(
+        gettext("The server's request was changed meanwhile, and what gpu.map needs is no longer there."),
+        current=view.generation,
+    )
+
+
+async def _in_thread(call: Call, work: Callable[[], Any]) -> Any:
+    """Run a call in a thread that the end of this program does not wait for; a cancelled task ends the call."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def job() -> None:
+        try:
+            outcome: tuple[Any, BaseException | None] = work(), None
+        except BaseException as error:  # the user's own
+            outcome = None, error
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            loop.call_soon_threadsafe(done.set_result, outcome)
+
+    _thread(job)
+    try:
+        result, error = await asyncio.shield(done)
+    except asyncio.CancelledError:
+        for kill in (False, True):
+            if not done.done():
+                await asyncio.to_thread(call.cancel, kill=kill)
+                await asyncio.wait([done], timeout=GRACE)
+        raise
+    if error is not None:
+        raise error
+    return result
+
+
+def _thread(job: Callable[[], None]) -> None:
+    """Run a job in a thread; what it shows belongs to the cell that runs now."""
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(job,), name="jupyter-gpu-call", daemon=True).start()
+
+
+def _now() -> Steps:
+    return (yield get_status())
+
+
+def amount(gpus: float | str) -> int:
+    """Return how many GPUs a call needs, in milli; raises `InvalidRequest`."""
+    milli = int(fields(gpus)["milli"])
+    if not milli:
+        raise InvalidRequest(
+            gettext("'gpus': a call in another process needs more than 0. What needs no GPU can be called directly."),
+            field="gpus",
+        )
+    return milli
+
+
+def namespace() -> Namespace:
+    """Return the names of the notebook, or of the program."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    found: Namespace = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+    return found

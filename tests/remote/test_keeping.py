@@ -1,0 +1,90 @@
+"""Which GPUs the kernels of a worker are given, and how long one that rests is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.view import GpuState, PodGpu, View
+from jupyter_gpu.remote.rules.keeping import Gpus, is_kept, milli_of, sets, share_one, usable
+from tests.kernel.builders import gpu, view
+
+states = st.sampled_from(GpuState)
+parts = st.integers(1, 1000)
+some_gpus = st.lists(st.tuples(states, parts), max_size=6)
+
+
+def seen(*gpus: tuple[GpuState, int]) -> View:
+    """Return a view with these GPUs."""
+    return replace(view(), gpus=tuple(PodGpu(gpu(i), milli, state) for i, (state, milli) in enumerate(gpus)))
+
+
+def uuids(gpus: Gpus) -> set[str]:
+    """Return the uuids."""
+    return {uuid for uuid, _ in gpus}
+
+
+A, D, U = GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ([(A, 1000)], [(A, 1000)], True),
+        ([(A, 1000)], [(A, 1000), (A, 1000)], True),  # more came: for another kernel
+        ([(A, 1000), (A, 1000)], [(A, 1000)], False),
+        ([(A, 1000)], [(A, 500)], False),  # another part of it
+        ([(A, 1000)], [(D, 1000)], False),
+        ([(A, 1000)], [(U, 1000)], False),
+        ([(A, 1000)], [(A, 1000), (D, 1000)], False),  # a library may have the other one open
+        ([], [], True),
+    ],
+)
+def test_kept(before: list[tuple[GpuState, int]], after: list[tuple[GpuState, int]], kept: bool) -> None:
+    """While all that it was given is there, and nothing is being given back."""
+    assert is_kept(usable(seen(*before)), seen(*after)) is kept
+
+
+@given(some_gpus, some_gpus)
+def test_no_gpu_that_is_given_back_has_a_resting_kernel(
+    before: list[tuple[GpuState, int]], after: list[tuple[GpuState, int]]
+) -> None:
+    """Whatever changed: a kernel that is kept has only GPUs that can be used, and none drains."""
+    now = seen(*after)
+    if is_kept(usable(seen(*before)), now):
+        assert usable(seen(*before)) <= usable(now)
+        assert all(item.state is not GpuState.DRAINING for item in now.gpus)
+
+
+@given(some_gpus, some_gpus)
+def test_sharing_a_gpu(some: list[tuple[GpuState, int]], others: list[tuple[GpuState, int]]) -> None:
+    """By the uuid, whatever the parts are."""
+    one, other = usable(seen(*some)), usable(seen(*others))
+    assert share_one(one, other) == share_one(other, one) == bool(uuids(one) & uuids(other))
+
+
+@given(some_gpus, st.integers(1, 3000), st.integers(0, 6))
+def test_sets(gpus: list[tuple[GpuState, int]], milli: int, number: int) -> None:
+    """Each is large enough and no larger than it has to be; none shares a GPU; what is left is too little."""
+    mine = usable(seen(*gpus))
+    taken = frozenset(list(mine)[:number])
+    found = sets(mine, milli, [taken])
+    rest = mine - taken
+    for one in found:
+        assert one <= rest
+        assert milli_of(one) >= milli
+        assert milli_of(one) - min(part for _, part in one) < milli
+    assert sum(len(one) for one in found) == len(frozenset().union(*found))
+    assert milli_of(rest.difference(*found)) < milli
+
+
+def test_sets_of_whole_gpus() -> None:
+    """The largest parts come first, so that a half does not break a whole one."""
+    mine = usable(seen((A, 500), (A, 1000), (A, 1000)))
+    assert [milli_of(one) for one in sets(mine, 1000)] == [1000, 1000]
+    assert [milli_of(one) for one in sets(mine, 2000)] == [2000]
+    assert [milli_of(one) for one in sets(mine, 500)] == [1000, 1000, 500]
+    assert sets(mine, 4000) == []
