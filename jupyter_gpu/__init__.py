@@ -10,10 +10,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in typing, whose import costs more than this whole module
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from jupyter_gpu.kernel.api import gpu
+    from jupyter_gpu.kernel.api import Runner, gpu
+    from jupyter_gpu.kernel.blocks import AtLeast
     from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
+    from jupyter_gpu.kernel.task import Calls
     from jupyter_gpu.model.errors import (
         BackendUnavailable,
         Draining,
@@ -153,6 +156,17 @@ def load_ipython_extension(shell: Any) -> None:
     from jupyter_gpu import magic
 
     magic.register(shell)
+
+
+def _make_calls(runner: Runner, at_least: Callable[[float | str], AtLeast]) -> Calls:
+    """Return what `gpu.run` and its kin are made with. Raises `ExtraNotInstalled`."""
+    try:
+        from jupyter_gpu.remote.gpu_calls import GpuCalls
+    except ModuleNotFoundError as error:
+        from jupyter_gpu.remote.errors import not_installed
+
+        raise not_installed(error) from None
+    return GpuCalls(runner, at_least)
 
 
 def _guard() -> None:

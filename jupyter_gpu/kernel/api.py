@@ -17,13 +17,12 @@ if TYPE_CHECKING:
     from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
     from jupyter_gpu.kernel.widget import GpuWidget
     from jupyter_gpu.model.view import View
-    from jupyter_gpu.remote.gpu_calls import GpuCalls
-    from jupyter_gpu.remote.task import Task
 
     from .blocks import AtLeast
     from .changes import Callback, Changes, Subscription
     from .client import Call, Client
     from .progress import Progress
+    from .task import Calls, Task
     from .waiting import Patience, Pause, Steps
 
     P = ParamSpec("P")
@@ -42,7 +41,7 @@ class ServerGpus:
         self._progress = progress
         self._changes: Changes | None = None
         self._widget: GpuWidget | None = None
-        self._calls: GpuCalls | None = None
+        self._calls: Calls | None = None
 
     def connect(self, url: str | None = None, token: str | None = None) -> None:
         """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
@@ -173,19 +172,15 @@ class ServerGpus:
 
     def task(self, gpus: float | str = 1) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make calls of a function those of `run`, as a decorator: ``@gpu.task(2)``. ``f.local`` is the function."""
-        from jupyter_gpu.remote.task import Task
+        from .task import Task
 
         return lambda function: Task(self, function, gpus)
 
-    def _remote(self) -> GpuCalls:
+    def _remote(self) -> Calls:
         if self._calls is None:
-            try:
-                from jupyter_gpu.remote.gpu_calls import GpuCalls
-            except ModuleNotFoundError as error:
-                from jupyter_gpu.remote.errors import not_installed
+            from jupyter_gpu import _make_calls  # `remote` stands above this folder
 
-                raise not_installed(error) from None
-            self._calls = GpuCalls(self._runner, self.at_least)
+            self._calls = _make_calls(self._runner, self.at_least)
         return self._calls
 
     def _make_room(self, amount: float | str) -> None:
@@ -193,7 +188,7 @@ class ServerGpus:
         if self._calls is not None:
             from .arguments import fields
 
-            self._calls.worker.make_room(fields(amount)["milli"])
+            self._calls.make_room(fields(amount)["milli"])
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Wait until the current request is fulfilled, whichever program made it; returns and raises like `resize`."""

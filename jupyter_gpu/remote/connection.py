@@ -199,14 +199,14 @@ class Connection:
         self.lost = True
         self._context.destroy(linger=0)
 
-    def kill(self) -> None:
+    def kill(self, patience: float = PATIENCE) -> None:
         """Have the first process end the kernel, whatever it does."""
-        ask(self.address, Kill(self.kernel))
+        ask(self.address, Kill(self.kernel), patience)
 
-    def end(self) -> None:
+    def end(self, patience: float) -> None:
         """End the kernel and the connection; a request that runs, in another thread, ends with `WorkerLost`."""
         with suppress(WorkerLost, WorkerRefused):  # the first process has ended, and the kernel with it
-            self.kill()
+            self.kill(patience)
         with self._lock:  # sockets are of one thread at a time
             self.close()
 

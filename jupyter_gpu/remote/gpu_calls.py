@@ -22,7 +22,7 @@ from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls
 from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
-from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat
+from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules.keeping import Gpus, sets, usable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class GpuCalls:
         milli = amount(gpus)
         call = Call(self.worker, function, arguments, named, alone=True)
         with self._held(gpus, milli) as view:
-            return call.run(usable(view), view)
+            return call.run(usable, view)
 
     async def arun(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
@@ -57,7 +57,7 @@ class GpuCalls:
         milli = amount(gpus)
         call = Call(self.worker, function, arguments, named)
         async with self._aheld(gpus, milli) as view:
-            return await _in_thread(call, lambda: call.run(usable(view), view))
+            return await _in_thread(call, lambda: call.run(usable, view))
 
     def map(
         self, function: Callable[..., Any], items: Iterable[Any], gpus: float | str, return_exceptions: bool
@@ -69,6 +69,10 @@ class GpuCalls:
         calls_of_all = Map(self.worker, function, todo, milli, return_exceptions)
         with self._held(gpus, milli) as view:
             return calls_of_all.run(view)
+
+    def make_room(self, milli: int = 0) -> None:
+        """End kernels that rest and may have GPUs open, before the server has only some milli."""
+        self.worker.make_room(milli)
 
     @contextmanager
     def _held(self, gpus: float | str, milli: int) -> Iterator[View]:
@@ -111,10 +115,10 @@ class Call:
         self._cancelled = False
         self._lock = threading.Lock()
 
-    def run(self, given: Gpus, view: View) -> Any:
+    def run(self, wanted: Wanted, view: View) -> Any:
         """Run it in a kernel with some GPUs; returns and raises as the function does."""
         try:
-            self._seat = seat = self._worker.take(self, given, view, lambda: self._cancelled)
+            self._seat = seat = self._worker.take(self, wanted, view, lambda: self._cancelled)
             assert seat.connection is not None
             assert seat.shown is not None
             if self._cancelled:
@@ -134,7 +138,7 @@ class Call:
             if seat is not None and seat.connection is not None and not kill:
                 seat.connection.interrupt()
         if kill and seat is not None:
-            seat.end()
+            self._worker.end(seat)
         with self._worker.changed:
             self._worker.changed.notify_all()
 
@@ -212,7 +216,7 @@ class Map:
 
         def job() -> None:
             try:
-                outcome, failed = call.run(given, view), False
+                outcome, failed = call.run(lambda _: given, view), False
             except BaseException as error:  # the user's own; also an interrupt
                 outcome, failed = error, True
             self._end(index, outcome, failed=failed)

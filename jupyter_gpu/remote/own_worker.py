@@ -44,6 +44,9 @@ user had chosen them: also those that come later are not added.
 """
 _PATIENCE = 5.0
 
+Wanted = Callable[[View], Gpus]
+"""The GPUs that a call wants of those in a view."""
+
 
 @dataclass(eq=False)
 class Seat:
@@ -55,16 +58,9 @@ class Seat:
     connection: Connection | None = None
     shown: Shown | None = None
 
-    def end(self) -> None:
-        """End the kernel, also in the middle of a call."""
-        if self.shown is not None:
-            self.shown.close()
-        if self.connection is not None:
-            self.connection.end()
-
     def kept(self, view: View | None) -> bool:
         """Tell whether it is kept as it rests, by the latest view."""
-        older = view is None or (view.instance == self.since.instance and view.version <= self.since.version)
+        older = view is None or _is_older(view, self.since)
         return self.connection is not None and self.connection.lives() and (older or is_kept(self.given, view))
 
 
@@ -121,30 +117,33 @@ class OwnWorker:
                 self._state.watchers -= 1
                 self._unfollow()
 
-    def take(self, call: object, given: Gpus, view: View, cancelled: Callable[[], bool]) -> Seat:
-        """Return a kernel with some GPUs of a view for a call, until `rest`; waits for calls that use them.
+    def take(self, call: object, wanted: Wanted, view: View, cancelled: Callable[[], bool]) -> Seat:
+        """Return a kernel for a call, until `rest`; waits for calls that use one of the GPUs that it wants.
 
-        Raises `WorkerLost`, `WorkerRefused`, and `Cancelled` once ``cancelled()`` is true and `changed` was notified.
+        ``view`` is what the caller knows; a newer one counts. Raises `WorkerLost`, `WorkerRefused`, and `Cancelled`
+        once ``cancelled()`` is true and `changed` was notified.
         """
-        state, seat = self._state, Seat(given, view)
+        state = self._state
         with state.changed:
-            state.changed.wait_for(lambda: cancelled() or self._has_room(given))
+            state.changed.wait_for(lambda: cancelled() or self._has_room(wanted(self._newer(view))))
             if cancelled():
                 raise Cancelled
-            found = next((one for one in state.resting if one.given == given), None)
-            ended = [one for one in state.resting if one is not found and share_one(one.given, given)]
-            seat = found or seat
+            view = self._newer(view)
+            given = wanted(view)
+            seat = next((one for one in state.resting if one.given == given), None) or Seat(given, view)
             seat.since = view
-            spare = [one for one in state.resting if one is not found and one not in ended]
-            ended += spare[: max(0, len(spare) + len(state.working) + 1 - MAX_KERNELS)]  # the oldest
-            state.resting = [one for one in spare if one not in ended]
+            others = [one for one in state.resting if one is not seat]
+            ended = [one for one in others if share_one(one.given, given)]
+            others = [one for one in others if one not in ended]
+            ended += others[: max(0, len(others) + len(state.working) + 1 - MAX_KERNELS)]  # the oldest
+            state.resting = [one for one in others if one not in ended]
             state.working[call] = seat
             self._follow(view)
         try:
             for one in ended:
-                one.end()
+                self.end(one)
             if seat.connection is not None and not seat.connection.lives():
-                seat.end()
+                self.end(seat)
                 seat.connection = None
             if seat.connection is None:
                 self._start(seat, view)
@@ -165,12 +164,24 @@ class OwnWorker:
                 state.resting.append(seat)
         try:
             if not kept:
-                seat.end()
+                self.end(seat)
         finally:
             with state.changed:
                 state.working.pop(call, None)
                 self._unfollow()
                 state.changed.notify_all()
+
+    def end(self, seat: Seat) -> None:
+        """End a kernel, also in the middle of a call."""
+        local = self._state.local
+        if seat.shown is not None:
+            seat.shown.close()
+        if seat.connection is None:
+            return
+        if local is not None and local.lives:
+            seat.connection.end(_PATIENCE)
+        else:  # it ends with the first process
+            seat.connection.close()
 
     def make_room(self, milli: int = 0) -> None:
         """End the kernels that rest and were given more than an amount: the server is about to have that only."""
@@ -187,6 +198,10 @@ class OwnWorker:
             seat.connection.close()
         if state.local is not None:
             state.local.close()
+
+    def _newer(self, view: View) -> View:
+        known = self._state.view
+        return view if known is None or _is_older(known, view) else known
 
     def _has_room(self, given: Gpus) -> bool:
         working = self._state.working
@@ -219,7 +234,7 @@ class OwnWorker:
             state.resting = [seat for seat in state.resting if seat not in ended]
             self._unfollow()
         for seat in ended:
-            seat.end()
+            self.end(seat)
 
     def _follow(self, view: View) -> None:
         """Hear of changes of the GPUs while there are kernels."""
@@ -256,6 +271,11 @@ class OwnWorker:
         state, self._state = self._state, _State()
         if state.local is not None:
             state.local.forget()
+
+
+def _is_older(view: View, other: View) -> bool:
+    """Tell whether a view says nothing that another one does not."""
+    return view.instance == other.instance and view.version <= other.version
 
 
 def visible_value(given: Gpus, view: View) -> str:

@@ -6,32 +6,31 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import Server, await_, serve_soft
+from tests.kernel.servers import SOFT, Server, await_, serve, serve_soft
+from tests.worker.test_processes import gone
 
 IMPORTS = """
 from jupyter_gpu import gpu, simulate
-import asyncio, os, time, threading
+import asyncio, os, signal, threading, time
 class Cuda:
-    "A library that looks for GPUs once."
+    "A library that looks for GPUs once, and keeps them open."
     found = None
     @classmethod
     def devices(cls):
         if cls.found is None:
             cls.held = simulate.hold()
-            cls.found = [device.uuid for device in cls.held.__enter__()]
+            cls.found = [device.index for device in cls.held.__enter__()]
         return cls.found
 def seen():
     return len(Cuda.devices())
-def pid():
-    return os.getpid()
 def used():
-    return pid(), seen()
+    return os.getpid(), os.getppid(), seen()
 """
 
 
@@ -53,40 +52,49 @@ def notebook(server: Server) -> Iterator[Kernel]:
 @pytest.fixture
 def kernel(notebook: Kernel, server: Server) -> Iterator[Kernel]:
     """Return the same kernel for each test, with no GPU before and after."""
-    notebook.run(IMPORTS)
     yield notebook
+    give_back(server)
+
+
+def give_back(server: Server) -> None:
+    """Take all GPUs, and wait until they are closed."""
     server.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
-    await_(lambda: server.status()["phase"] == "Idle", 20)
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def numbers(kernel: Kernel, code: str) -> list[int]:
+    """Return the numbers that a cell prints."""
+    return [int(word) for word in kernel.run(code).split()]
 
 
 def test_function_sees_gpus_that_came_after_cuda_started(server: Server) -> None:
     """The notebook's own CUDA sees one, the function two; afterwards nothing drains, and the notebook has its one."""
     with server.kernel() as own:
         own.run(IMPORTS)
-        own.run("gpu.resize(1)")
-        assert own.run("print(seen())") == "1"
+        assert own.run("gpu.resize(1); print(seen())") == "1"
         assert own.run("print(gpu.run(seen, gpus=2), seen())") == "2 1"
+        await_(lambda: server.status()["phase"] == "Ready")
         assert own.run("print(gpu.status().attached)") == "1"
-        assert server.status()["amounts"]["draining"] == 0
-    server.gpus(0)
+    give_back(server)
 
 
 def test_nothing_stays_held(kernel: Kernel, server: Server) -> None:
-    """A call takes what it needs, and gives it back at its end."""
-    assert kernel.run("print(gpu.run(used, gpus=2)[1])") == "2"
-    await_(lambda: server.status()["phase"] == "Idle", 10)
+    """A call takes what it needs, and its process has ended before that is given back."""
+    pid, _, count = numbers(kernel, "print(*gpu.run(used, gpus=2))")
+    assert gone(pid)
+    assert count == 2
+    await_(lambda: server.status()["phase"] == "Idle")
 
 
-def test_process_is_kept_while_the_gpus_are_the_same(kernel: Kernel, server: Server) -> None:
-    """The next call is served by it; another number of GPUs, by another one."""
+def test_process_is_kept_while_the_gpus_are_the_same(kernel: Kernel) -> None:
+    """The next call is served by it; another number of GPUs, by another one, and the first has ended."""
     kernel.run("gpu.resize(2)")
-    first = kernel.run("print(gpu.run(pid))")
-    assert kernel.run("print(gpu.run(pid))") == first
-    assert kernel.run("with gpu.at_least(2): print(gpu.run(pid, gpus=2))") == first
-    kernel.run("gpu.resize(3)")
-    assert kernel.run("print(*gpu.run(used))").split()[1] == "3"
-    assert kernel.run("gpu.resize(1); print(*gpu.run(used))").split()[1] == "1"
-    assert first not in kernel.run("print(gpu.run(pid))")
+    first = numbers(kernel, "print(*gpu.run(used))")
+    assert numbers(kernel, "print(*gpu.run(used))") == first
+    assert numbers(kernel, "with gpu.at_least(2): print(*gpu.run(used, gpus=2))") == first
+    second = numbers(kernel, "gpu.resize(3); print(*gpu.run(used))")
+    assert second[1:] == [first[1], 3]
+    assert gone(first[0])
 
 
 @pytest.mark.parametrize(
@@ -96,14 +104,239 @@ def test_process_is_kept_while_the_gpus_are_the_same(kernel: Kernel, server: Ser
         lambda kernel, _: kernel.run("gpu.release(timeout=30)"),
         lambda kernel, _: kernel.run("await gpu.aresize(0, timeout=30)"),
         lambda _, server: server.gpus(1),
-        lambda _, server: server.gpus(0),
+        lambda _, server: server.cli("release"),
     ],
-    ids=["resize", "release", "aresize", "slider", "slider to nothing"],
+    ids=["resize", "release", "aresize", "slider", "command"],
 )
-def test_resting_process_makes_no_gpu_drain(kernel: Kernel, server: Server, shrink: object) -> None:
+def test_resting_process_makes_no_gpu_drain(
+    kernel: Kernel, server: Server, shrink: Callable[[Kernel, Server], object]
+) -> None:
     """It has the GPUs open, and ends before they are given back, whoever does that."""
     kernel.run("gpu.resize(2)")
-    assert kernel.run("print(gpu.run(used)[1])") == "2"
-    shrink(kernel, server)  # type: ignore[operator]
-    await_(lambda: server.status()["phase"] in ("Idle", "Attached", "Ready"), 10)
-    assert server.status()["amounts"]["draining"] == 0
+    pid, _, count = numbers(kernel, "print(*gpu.run(used))")
+    assert count == 2
+    shrink(kernel, server)
+    assert "that you started here" not in kernel.errors
+    await_(lambda: server.status()["phase"] in ("Idle", "Ready"))
+    assert gone(pid)
+
+
+def test_resize_to_as_much_keeps_the_process(kernel: Kernel) -> None:
+    """As when a cell is run again."""
+    first = numbers(kernel, "gpu.resize(1); print(*gpu.run(used))")
+    assert numbers(kernel, "gpu.resize(1); print(*gpu.run(used))") == first
+
+
+def test_block_of_the_user_ends(kernel: Kernel, server: Server) -> None:
+    """What its last call left is closed, though no call asked for those GPUs."""
+    pid, *_ = numbers(kernel, "with gpu.at_least(2): print(*gpu.run(used, gpus=2))")
+    await_(lambda: server.status()["phase"] == "Idle")
+    assert gone(pid)
+
+
+def test_error_is_that_of_the_function(kernel: Kernel, server: Server) -> None:
+    """With the traceback there as a note; the GPUs are given back."""
+    code = (
+        "class Odd(Exception): pass\ndef fails(): raise Odd(7)\n"
+        "try: gpu.run(fails)\nexcept Odd as e: print(e.args, 'In the worker' in e.__notes__[0])"
+    )
+    assert kernel.run(code) == "(7,) True"
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def test_what_cannot_be_sent_asks_for_no_gpu(kernel: Kernel, server: Server) -> None:
+    """It is said at once, also where all GPUs are taken."""
+    before = server.status()["version"]
+    with pytest.raises(Failed, match="CannotSend: lock, which the function uses"):
+        kernel.run("lock = threading.Lock()\ndef locks(): return lock\ngpu.run(locks)")
+    with pytest.raises(Failed, match="InvalidRequest: 'gpus': a call in another process"):
+        kernel.run("gpu.run(seen, gpus=0)")
+    assert server.status()["version"] == before
+
+
+def test_output_appears_in_the_cell(kernel: Kernel) -> None:
+    """Text and displays."""
+    code = "def shows():\n from IPython.display import HTML, display\n print('text'); display(HTML('<b>x</b>'))\n"
+    assert kernel.run(f"{code}gpu.run(shows)") == "text"
+    assert [shown["text/html"] for shown in kernel.results if "<b>" in shown.get("text/html", "")] == ["<b>x</b>"]
+
+
+def test_lost_process_is_not_called_again(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """The error says so; the next call works, and nothing drains."""
+    kernel.run("gpu.resize(1)")
+    code = (
+        f"def dies():\n Cuda.devices()\n open({str(tmp_path / 'ran')!r}, 'a').write('x')\n"
+        " os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with pytest.raises(Failed, match="WorkerLost"):
+        kernel.run(f"{code}gpu.run(dies)")
+    assert (tmp_path / "ran").read_text() == "x"
+    assert kernel.run("print(gpu.run(seen))") == "1"
+    kernel.run("gpu.release(timeout=30)")
+
+
+def test_interrupt(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """Ctrl-C in the notebook ends the function, and the GPUs are given back."""
+    own = int(kernel.run("print(os.getpid())"))
+    mark = tmp_path / "runs"
+    kernel.client.execute(f"def waits():\n open({str(mark)!r}, 'w').close()\n time.sleep(60)\ngpu.run(waits)")
+    await_(mark.exists)
+    os.kill(own, signal.SIGINT)
+    assert kernel.client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
+    await_(lambda: server.status()["phase"] == "Idle")
+    kernel.run("pass")
+
+
+def test_arun_lets_other_tasks_run(kernel: Kernel, server: Server) -> None:
+    """And the end of its task ends the function."""
+    code = (
+        "def waits(): time.sleep(60)\ntask = asyncio.create_task(gpu.arun(waits, gpus=2))\n"
+        "while gpu.status().attached < 2: await asyncio.sleep(.05)\n"
+        "await asyncio.sleep(2)\ntask.cancel()\n"
+        "try: await task\nexcept asyncio.CancelledError: print('ended')\n"
+        "print(await gpu.arun(seen))"
+    )
+    assert kernel.run(code) == "ended\n1"
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def test_task(kernel: Kernel) -> None:
+    """A decorated function runs there; `local` runs here; one that another function calls works there, too."""
+    code = (
+        "here = os.getpid()\n@gpu.task(2)\ndef both(n):\n 'Twice.'\n return n * seen(), os.getpid() == here\n"
+        "print(both(3), both.__doc__, both.local(0)[1], both)"
+    )
+    kernel.run("gpu.resize(2)")
+    assert kernel.run(code) == "(6, False) Twice. True <task with 2 GPUs: both>"
+
+
+MAP = """
+def place(n):
+    time.sleep(.5)
+    return n, os.getpid(), *Cuda.devices()
+def sometimes(n):
+    if n == 1: os.kill(os.getpid(), signal.SIGKILL)
+    return 6 // n
+"""
+
+
+def test_map(kernel: Kernel, server: Server) -> None:
+    """Results in order, two processes for two GPUs, each of which sees its own; nothing drains afterwards."""
+    kernel.run(f"gpu.resize(2)\n{MAP}")
+    found = numbers(kernel, "for row in gpu.map(place, range(6)): print(*row)")
+    rows = [found[at : at + 3] for at in range(0, 18, 3)]
+    assert [row[0] for row in rows] == list(range(6))
+    assert len({row[1] for row in rows}) == len({row[2] for row in rows}) == 2
+    assert len({(row[1], row[2]) for row in rows}) == 2
+    server.gpus(0)
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def test_map_of_sets(kernel: Kernel) -> None:
+    """Two sets of two, and a map that needs no call."""
+    kernel.run(f"gpu.resize(4)\n{MAP}")
+    found = numbers(kernel, "for row in gpu.map(place, range(4), gpus=2): print(*row)")
+    assert len({tuple(found[at + 2 : at + 4]) for at in range(0, 16, 4)}) == 2
+    assert kernel.run("print(gpu.map(place, []))") == "[]"
+
+
+def test_map_uses_gpus_that_come_meanwhile(kernel: Kernel, server: Server) -> None:
+    """And goes on without those that went."""
+    code = f"gpu.resize(1)\n{MAP}threading.Timer(1, lambda: gpu.resize(3)).start()\n"
+    found = numbers(kernel, f"{code}print(*(row[2] for row in gpu.map(place, range(12))))")
+    assert len(found) == 12
+    assert len(set(found)) == 3
+    code = "threading.Timer(1, lambda: gpu.resize(1, timeout=30)).start()\n"
+    found = numbers(kernel, f"{code}print(*(row[2] for row in gpu.map(place, range(12))))")
+    assert len(found) == 12
+    await_(lambda: server.status()["phase"] == "Ready")
+
+
+def test_lost_process_of_a_map(kernel: Kernel) -> None:
+    """It fails its item alone, or the map, as is wished."""
+    kernel.run(f"gpu.resize(2)\n{MAP}")
+    code = "print([type(one).__name__ for one in gpu.map(sometimes, range(4), return_exceptions=True)])"
+    assert kernel.run(code) == "['ZeroDivisionError', 'WorkerLost', 'int', 'int']"
+    with pytest.raises(Failed, match="WorkerLost"):
+        kernel.run("gpu.map(sometimes, [3, 1, 3])")
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["resting", "working"])
+@pytest.mark.parametrize("victim", ["notebook", "first process", "kernel of the worker"])
+def test_killed(server: Server, tmp_path: Path, victim: str, busy: bool) -> None:
+    """Whoever is killed, while a call runs or not: nothing of the worker stays that has a GPU open."""
+    with server.kernel() as own:
+        own.run(IMPORTS)
+        own.run("gpu.resize(2)")
+        worker, first, _ = numbers(own, "print(*gpu.run(used))")
+        pid = int(own.run("print(os.getpid())"))
+        if busy:
+            mark = tmp_path / "runs"
+            own.client.execute(f"def waits():\n open({str(mark)!r}, 'w').close()\n time.sleep(60)\ngpu.run(waits)")
+            await_(mark.exists)
+        os.kill({"notebook": pid, "first process": first, "kernel of the worker": worker}[victim], signal.SIGKILL)
+        await_(lambda: gone(worker))
+        if victim != "notebook":
+            if busy:
+                assert own.client.get_shell_msg(timeout=30)["content"]["ename"] == "WorkerLost"
+            assert own.run("print(gpu.run(seen))") == "2"
+    give_back(server)
+
+
+def test_killed_server(tmp_path: Path) -> None:
+    """Its kernels end, and their workers with them."""
+    with serve(tmp_path, tmp_path / "state", SOFT) as own, own.kernel() as kernel:
+        worker, first, _ = numbers(kernel, f"{IMPORTS}\ngpu.resize(1); print(*gpu.run(used))")
+        own.process.kill()
+        await_(lambda: gone(worker) and gone(first))
+
+
+SCRIPT = """
+from jupyter_gpu import gpu
+import os, sys, time
+def work(n):
+    print("there", n, file=sys.stderr)
+    print("there")
+    return n + 1, os.getpid(), os.getppid()
+if __name__ == "__main__":
+    result, *pids = gpu.run(work, 1)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(result, *pids, child, flush=True)
+    os.kill(os.getpid(), 9 if sys.argv[1:] else 0)
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_script(server: Server, tmp_path: Path, killed: bool) -> None:
+    """Output is that of the script; a forked process does not keep the worker when the script ends, or is killed."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    command = [sys.executable, str(path), *(["kill"] if killed else [])]
+    with subprocess.Popen(
+        command, env=server.terminal, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "there\n"
+        result, worker, first, child = map(int, script.stdout.readline().split())
+        try:
+            script.wait(60)
+            assert result == 2
+            await_(lambda: gone(worker) and gone(first))
+        finally:
+            os.kill(child, signal.SIGKILL)
+    give_back(server)
+
+
+def test_missing_extra(tmp_path: Path) -> None:
+    """A sentence says what to install; nothing was asked of any server."""
+    code = (
+        "import sys; sys.modules['cloudpickle'] = None\nfrom jupyter_gpu import ExtraNotInstalled, gpu\n"
+        "try: gpu.run(print)\nexcept ExtraNotInstalled as e: print(e)"
+    )
+    env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "need cloudpickle, which is not installed" in done.stdout
+    assert ".whl[remote]" in done.stdout
