@@ -155,15 +155,13 @@ class OwnWorker:
     def rest(self, call: object, *, end: bool = False) -> None:
         """Take the kernel of a call back; nothing if it has none."""
         state = self._state
-        with state.changed:
-            seat = state.working.get(call)
-            if seat is None:
-                return
-            kept = not end and seat.kept(state.view)
-            if kept:
-                state.resting.append(seat)
         try:
-            if not kept:
+            with state.changed:
+                seat = state.working.get(call)
+                kept = seat is not None and not end and seat.kept(state.view)
+                if seat is not None and kept:
+                    state.resting.append(seat)
+            if seat is not None and not kept:
                 self.end(seat)
         finally:
             with state.changed:

@@ -15,20 +15,23 @@ from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import SOFT, Server, await_, serve, serve_soft
 from tests.worker.test_processes import gone
 
+LIBRARY = """
+from jupyter_gpu import simulate
+found = None
+def devices():
+    global found, held
+    if found is None:
+        held = simulate.hold()
+        found = [device.index for device in held.__enter__()]
+    return found
+"""
+"""A library that looks for GPUs once in the life of a process, and keeps them open."""
 IMPORTS = """
-from jupyter_gpu import gpu, simulate
+from jupyter_gpu import gpu
 import asyncio, os, signal, threading, time
-class Cuda:
-    "A library that looks for GPUs once, and keeps them open."
-    found = None
-    @classmethod
-    def devices(cls):
-        if cls.found is None:
-            cls.held = simulate.hold()
-            cls.found = [device.index for device in cls.held.__enter__()]
-        return cls.found
+import once
 def seen():
-    return len(Cuda.devices())
+    return len(once.devices())
 def used():
     return os.getpid(), os.getppid(), seen()
 """
@@ -38,6 +41,7 @@ def used():
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run one server for the module."""
     with serve_soft(tmp_path_factory) as running:
+        (running.folder / "once.py").write_text(LIBRARY)
         yield running
 
 
@@ -165,7 +169,7 @@ def test_lost_process_is_not_called_again(kernel: Kernel, server: Server, tmp_pa
     """The error says so; the next call works, and nothing drains."""
     kernel.run("gpu.resize(1)")
     code = (
-        f"def dies():\n Cuda.devices()\n open({str(tmp_path / 'ran')!r}, 'a').write('x')\n"
+        f"def dies():\n once.devices()\n open({str(tmp_path / 'ran')!r}, 'a').write('x')\n"
         " os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     with pytest.raises(Failed, match="WorkerLost"):
@@ -213,7 +217,7 @@ def test_task(kernel: Kernel) -> None:
 MAP = """
 def place(n):
     time.sleep(.5)
-    return n, os.getpid(), *Cuda.devices()
+    return n, os.getpid(), *once.devices()
 def sometimes(n):
     if n == 1: os.kill(os.getpid(), signal.SIGKILL)
     return 6 // n
@@ -285,6 +289,7 @@ def test_killed(server: Server, tmp_path: Path, victim: str, busy: bool) -> None
 
 def test_killed_server(tmp_path: Path) -> None:
     """Its kernels end, and their workers with them."""
+    (tmp_path / "once.py").write_text(LIBRARY)
     with serve(tmp_path, tmp_path / "state", SOFT) as own, own.kernel() as kernel:
         worker, first, _ = numbers(kernel, f"{IMPORTS}\ngpu.resize(1); print(*gpu.run(used))")
         own.process.kill()
