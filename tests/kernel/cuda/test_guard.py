@@ -157,7 +157,7 @@ def test_started_process_cannot_see_new_gpus(guard: CudaGuard, file: AttachedWri
     file(real(2000, version=3))
     notice = guard.new_notice()
     assert "cannot use GPU 1" in notice
-    assert "restart this kernel; or use it from worker processes" in notice
+    assert "restart this kernel; or use it from another process: with gpu.run(function), from worker" in notice
     assert guard.new_notice() == ""
     assert env[VISIBLE] == uuids(0, 1)
     assert not guard.blocked
