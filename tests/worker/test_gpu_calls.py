@@ -150,12 +150,12 @@ def test_error_is_that_of_the_function(kernel: Kernel, server: Server) -> None:
 
 def test_what_cannot_be_sent_asks_for_no_gpu(kernel: Kernel, server: Server) -> None:
     """It is said at once, also where all GPUs are taken."""
-    before = server.status()["version"]
+    before = server.status()["requested"]
     with pytest.raises(Failed, match="CannotSend: lock, which the function uses"):
         kernel.run("lock = threading.Lock()\ndef locks(): return lock\ngpu.run(locks)")
     with pytest.raises(Failed, match="InvalidRequest: 'gpus': a call in another process"):
         kernel.run("gpu.run(seen, gpus=0)")
-    assert server.status()["version"] == before
+    assert server.status()["requested"] == before
 
 
 def test_output_appears_in_the_cell(kernel: Kernel) -> None:
@@ -207,7 +207,7 @@ def test_arun_lets_other_tasks_run(kernel: Kernel, server: Server) -> None:
 def test_task(kernel: Kernel) -> None:
     """A decorated function runs there; `local` runs here; one that another function calls works there, too."""
     code = (
-        "here = os.getpid()\n@gpu.task(2)\ndef both(n):\n 'Twice.'\n return n * seen(), os.getpid() == here\n"
+        "here = os.getpid()\n@gpu.task(2)\ndef both(n):\n 'Twice.'\n return n * len(gpu.devices), os.getpid() == here\n"
         "print(both(3), both.__doc__, both.local(0)[1], both)"
     )
     kernel.run("gpu.resize(2)")
