@@ -244,6 +244,10 @@ class ServerGpus:
     def __repr__(self) -> str:
         return self._glance()[1]
 
+    def __reduce__(self) -> str:
+        """Arrive in another process as the `gpu` of that process; functions of a notebook use it."""
+        return "gpu"
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:  # noqa: ARG002 - IPython's
         """Show a slider in a notebook, elsewhere one line of text."""
         from .progress import in_kernel

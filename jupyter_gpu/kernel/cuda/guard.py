@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 TELL_LOOKS = "JUPYTER_GPU_TELL_LOOKS"
 """Variable: with the value ``0``, nothing is said of libraries that looked for GPUs while there were none."""
 _WAYS_OUT = (
-    "There are two ways out: restart this kernel; or use {it} from another process: with gpu.run(function), from worker "
-    "processes, or from another notebook."
+    "There are two ways out: restart this kernel; or use {it} from another process: with gpu.run(function), from "
+    "worker processes, or from another notebook."
 )
 
 P = ParamSpec("P")

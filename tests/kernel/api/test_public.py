@@ -111,6 +111,13 @@ def test_every_error_can_be_pickled(name: str) -> None:
     assert (str(again), again.details) == (str(error), error.details)
 
 
+def test_gpu_is_that_of_each_process() -> None:
+    """A function that uses it can be sent; one that was made apart cannot, as no other process has it."""
+    assert pickle.loads(pickle.dumps(gpu)) is gpu
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(ServerGpus())
+
+
 def test_version_is_no_submodule() -> None:
     """A submodule becomes an attribute of its package, so none may have the name of an attribute."""
     code = (
