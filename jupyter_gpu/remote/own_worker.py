@@ -60,8 +60,9 @@ class Seat:
 
     def kept(self, view: View | None) -> bool:
         """Tell whether it is kept as it rests, by the latest view."""
-        older = view is None or _is_older(view, self.since)
-        return self.connection is not None and self.connection.lives() and (older or is_kept(self.given, view))
+        if self.connection is None or not self.connection.lives():
+            return False
+        return view is None or _is_older(view, self.since) or is_kept(self.given, view)
 
 
 class Cancelled(Exception):

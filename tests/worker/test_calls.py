@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from jupyter_gpu.remote.calls import call
-from jupyter_gpu.remote.codec import TooLarge
-from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.calls import perform, prepare
+from jupyter_gpu.remote.codec import Namespace, TooLarge
+from jupyter_gpu.remote.connection import Connection, Listener
 from jupyter_gpu.remote.errors import CannotSend, WorkerRefused
 from tests.remote.spaces import space
 from tests.worker.test_connection import Heard, ran
+
+
+def call(
+    connection: Connection,
+    here: Namespace,
+    function: Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    named: Mapping[str, Any] | None = None,
+    listener: Listener | None = None,
+    limit: int | None = None,
+) -> Any:
+    """Call a function of a namespace in the worker."""
+    return perform(connection, here, prepare(here, function, arguments, named), listener, limit)
 
 
 def iter_nothing() -> Iterator[int]:
