@@ -1,8 +1,8 @@
 """Wishes that can never be served, however much comes free: the server and the scheduler refuse them at once.
 
 A GPU *fits* a share if it is of the vendor and of a model wished, and the share of its memory is enough: its part, or
-up to all of it where the node enforces what a share has in the books (`demand`). A wish for an ``island`` or a
-``switch`` is a demand: all shares on one.
+up to all of it where the node enforces what a share has in the books (`demand`). GPUs of other vendors than NVIDIA fit
+whole shares only. A wish for an ``island`` or a ``switch`` is a demand: all shares on one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from .annotations import Wish
 from .errors import GpuError, Infeasible, LimitExceeded
-from .gpu import Gpu
+from .gpu import NVIDIA, Gpu
 from .quantity import MILLI_PER_GPU, count_gpus, format_bytes
 
 
@@ -45,6 +45,8 @@ def fits(gpu: GpuProperties, wish: Wish, milli: int) -> bool:
     A wished model is met by a GPU whose name contains its words, one after the other, in any case: ``a100`` or
     ``A100 SXM4`` by "NVIDIA A100-SXM4-80GB", but ``A10`` is not.
     """
+    if milli < MILLI_PER_GPU and gpu.vendor != NVIDIA:
+        return False
     if wish.memory and gpu.memory * (MILLI_PER_GPU if gpu.gate else milli) < wish.memory * MILLI_PER_GPU:
         return False
     if wish.vendor and wish.vendor.casefold() != gpu.vendor.casefold():
@@ -85,6 +87,12 @@ def groups(gpus: Iterable[Gpu], wish: Wish) -> list[list[Gpu]]:
     ]
 
 
+def vendors_without_shares(gpus: Iterable[Gpu], wish: Wish) -> str:
+    """Return the vendors whose GPUs would fit if ``wish`` were for whole ones; empty if it is not for that reason."""
+    vendors = {gpu.vendor for gpu in gpus if fits(gpu, wish, MILLI_PER_GPU)}
+    return "" if NVIDIA in vendors or wish.pieces[-1] == MILLI_PER_GPU else " or ".join(sorted(vendors))
+
+
 def refuse(wish: Wish, *, limit: int | None, gpus: Sequence[Gpu] | None) -> GpuError | None:
     """Return why ``wish`` can't be served by a node with ``gpus``, even if all of them were free; ``None`` if it can.
 
@@ -107,6 +115,9 @@ def _infeasible(wish: Wish, gpus: Sequence[Gpu]) -> Infeasible:
     have = min(wish.milli, largest * big)
     if not gpus:
         return Infeasible("There is no GPU here, so this can never be granted.", have=0)
+    if vendors := vendors_without_shares(gpus, wish):
+        text = f"GPUs of vendor {vendors} are given as a whole only. Ask for whole GPUs."
+        return Infeasible(text, have=min(have, wish.milli - rest))
     if not fitting and any(fits(replace(gpu, gate=True), wish, big) for gpu in gpus):
         part = f"Memory is not enforced here, so a share of {count_gpus(big)} has no more of it than its part"
         return Infeasible(f"{part}{_demands(wish)}. Ask for a larger share, or for less memory.", have=0)

@@ -12,7 +12,8 @@ from .quantity import MAX_BYTES, MAX_MILLI, MILLI_PER_GPU
 MAX_GPUS = 256
 """GPUs in one inventory, and shares in one annotation."""
 NVIDIA = "nvidia"
-"""The vendor of a GPU that names none, and of simulated GPUs."""
+"""The vendor of a GPU that names none, and of simulated GPUs. Only its GPUs have time shares: the gate is CUDA's."""
+AMD = "amd"
 
 read_uuid = strict.text(96)
 read_health = strict.label(512)

@@ -58,7 +58,9 @@ from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
-from jupyter_gpu_node.gpus.registry import NVIDIA, Registry
+from jupyter_gpu_node.gpus import vendors
+from jupyter_gpu_node.gpus.registry import Registry
+from jupyter_gpu_node.gpus.rules.vendor import Host
 from jupyter_gpu_node.gpus.source import GpuSource, OurGpus
 from jupyter_gpu_node.holders.rules import known_pods
 from jupyter_gpu_node.holders.scanner import HolderScanner
@@ -101,9 +103,7 @@ def _every(settings: Settings) -> GpuSource:
             node=settings.node,
             devices=settings.device_directory,
         )
-    from jupyter_gpu_node.gpus.nvml import NvmlSource
-
-    return NvmlSource()
+    return vendors.open_sources(settings.vendors, Host())
 
 
 def managed(settings: Settings) -> frozenset[Device]:
@@ -111,7 +111,8 @@ def managed(settings: Settings) -> frozenset[Device]:
 
     More than a node can have: rules must never deny nothing, and running pods have device nodes of former GPUs.
     """
-    return NVIDIA if settings.simulated is None else NVIDIA | simulated_gpus.DEVICES
+    real = vendors.devices((vendors.NVIDIA, *settings.vendors))
+    return real if settings.simulated is None else real | simulated_gpus.DEVICES
 
 
 class Plugin:
@@ -139,7 +140,7 @@ class Plugin:
         self.pod_events = PodEvents()
         self.sockets = PodSockets(settings.slot_directory, self._answer, self.pod_events.follow, self._of_first)
         self.asker = 0
-        self.scanner = HolderScanner(self._helpers)
+        self.scanner = HolderScanner(self._helpers, self.registry.holders)
         self.searches = Searches(self.scanner)
 
     def _make_guarding(self) -> None:

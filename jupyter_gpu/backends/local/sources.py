@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from jupyter_gpu_node.gpus import simulated
+from jupyter_gpu_node.gpus import simulated, vendors
+from jupyter_gpu_node.gpus.rules.vendor import Host
 from jupyter_gpu_node.gpus.source import GpuSource
 
 from .records.store import StateStore
@@ -23,6 +24,4 @@ def open_source(
     """Open the GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
     if settings.simulated_gpus:
         return simulated.SimulatedGpus(simulated_folder(store), settings.simulated_gpus)
-    from jupyter_gpu_node.gpus.nvml import NvmlSource
-
-    return NvmlSource(leave, bare=unguarded)
+    return vendors.open_sources((vendors.NVIDIA,), Host(leave, unguarded))

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules.instances import Instances
 
-from .source import GpuSource, HasInstances
+from .source import GpuSource, HasInstances, ReportsHolders, ReportsPeaks, ReportsUsers
 
 if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
@@ -27,22 +27,6 @@ INTERVAL = 10.0
 _NODE = re.compile(r"nvidia\d+")
 _VANISHED = "It is not there any more."
 NO_ANSWER = "The driver does not answer."
-
-
-@runtime_checkable
-class ReportsUsers(Protocol):
-    """A source that knows the users of its GPUs."""
-
-    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
-        """Return pids by uuid; a GPU whose users are not known is missing."""
-
-
-@runtime_checkable
-class ReportsPeaks(Protocol):
-    """A source that knows how much its GPUs were used at most."""
-
-    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
-        """Return per cent by uuid for the last ``seconds``; a GPU of which that is not known is missing."""
 
 
 NVIDIA = frozenset(Device(195, minor) for minor in range(254))
@@ -146,6 +130,10 @@ class Registry:
     def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
         """Return the highest use of those GPUs in the last ``seconds``, in per cent; missing where it is not known."""
         return self.source.peaks(uuids, seconds) if uuids and isinstance(self.source, ReportsPeaks) else {}
+
+    def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Return pids for which the driver itself keeps those GPUs; a GPU for which it keeps no record is missing."""
+        return self.source.holders(uuids) if uuids and isinstance(self.source, ReportsHolders) else {}
 
     def helpers(self) -> frozenset[int]:
         """Return pids of the processes that ask the driver, for all servers of the machine."""

@@ -1,4 +1,4 @@
-"""Sources of a machine's GPUs: real ones (`nvml`) or simulated ones (`simulated`)."""
+"""Sources of a machine's GPUs: real ones (`nvml`, `amd`) or simulated ones (`simulated`)."""
 
 from __future__ import annotations
 
@@ -55,6 +55,30 @@ class HasInstances(Protocol):
         """Return the instances as of the last `GpuSource.inventory`."""
 
 
+@runtime_checkable
+class ReportsUsers(Protocol):
+    """A source that knows the users of its GPUs."""
+
+    def users(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Return pids by uuid; a GPU whose users are not known is missing."""
+
+
+@runtime_checkable
+class ReportsPeaks(Protocol):
+    """A source that knows how much its GPUs were used at most."""
+
+    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        """Return per cent by uuid for the last ``seconds``; a GPU of which that is not known is missing."""
+
+
+@runtime_checkable
+class ReportsHolders(Protocol):
+    """A source whose driver keeps a GPU for a process that has closed the GPU's own device, and records that."""
+
+    def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Return pids by uuid, as the machine counts them: no GPU is released while one of these is left."""
+
+
 class OurGpus:
     """The managed GPUs of a source: the others are not reported, and never given out."""
 
@@ -83,6 +107,10 @@ class OurGpus:
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:
         """Return the details from the source."""
         return self._source.details(uuids)
+
+    def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Return the holders that the driver records, if it does."""
+        return self._source.holders(uuids) if isinstance(self._source, ReportsHolders) else {}
 
     def processes(self) -> frozenset[int]:
         """Return the helpers of the source."""

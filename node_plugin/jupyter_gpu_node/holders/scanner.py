@@ -50,6 +50,14 @@ class HolderScan:
     """A descriptor that shows it, by uuid and pid (`still_shows`)."""
 
 
+Recorded = Callable[[Collection[str]], Mapping[str, Collection[int]]]
+"""Returns, by uuid, pids for which the driver keeps the named GPUs."""
+
+
+def _no_record(_uuids: Collection[str]) -> Mapping[str, Collection[int]]:
+    return {}
+
+
 @dataclass(slots=True)
 class _Batch:
     """The callers that wait for the next scan."""
@@ -61,10 +69,14 @@ class _Batch:
 
 
 class HolderScanner:
-    """The only part that walks ``/proc``. ``helpers`` returns pids of our own processes that ask the driver."""
+    """The only part that walks ``/proc``. ``helpers`` returns pids of our own processes that ask the driver.
 
-    def __init__(self, helpers: Callable[[], Collection[int]] = tuple) -> None:
+    ``recorded`` returns, by uuid, pids for which a driver keeps a GPU though they may have closed its device.
+    """
+
+    def __init__(self, helpers: Callable[[], Collection[int]] = tuple, recorded: Recorded = _no_record) -> None:
         self._helpers = helpers
+        self._recorded = recorded
         self.groups: Mapping[str, Path] = {}
         """Groups of the managed pods by uid: an escaped process is recognised by their namespaces."""
         self._next: _Batch | None = None
@@ -88,7 +100,9 @@ class HolderScanner:
 
     async def search(self, uid: str, gpus: Mapping[str, Gpu], group: Path | None) -> HolderScan:
         """Search one pod alone, for as long as it takes; ``group``: its own, if it is to be frozen for it."""
-        work = functools.partial(search_pod, uid, gpus.values(), group, self.groups, self._helpers())
+        work = functools.partial(
+            search_pod, uid, gpus.values(), group, self.groups, self._helpers(), recorded=self._recorded
+        )
         return await asyncio.get_running_loop().run_in_executor(self._searching, work)
 
     async def _run(self, batch: _Batch) -> HolderScan:
@@ -98,7 +112,9 @@ class HolderScanner:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _scan(self, batch: _Batch, groups: Mapping[str, Path]) -> HolderScan:
-        return scan_holders(batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings)
+        return scan_holders(
+            batch.gpus.values(), batch.pods, groups, self._helpers(), batch.mappings, recorded=self._recorded
+        )
 
     def close(self) -> None:
         """Stop scanning."""
@@ -112,6 +128,7 @@ def scan_holders(
     groups: Mapping[str, Path],
     helpers: Collection[int] = (),
     mappings: bool = True,
+    recorded: Recorded = _no_record,
 ) -> HolderScan:
     """Find the processes that have any of ``gpus`` open, on this machine.
 
@@ -135,14 +152,21 @@ def scan_holders(
 
     builder.add(device_scan.scan(builder.wanted, mappings=mappings, pod=inside, budgets=budget))
     builder.over |= {uid: builder.over.get(uid, set()) for uid, one in budgets.by_pod.items() if one.over}
+    builder.add_recorded(recorded)
     return builder.result()
 
 
 def search_pod(
-    uid: str, gpus: Iterable[Gpu], group: Path | None, groups: Mapping[str, Path], helpers: Collection[int] = ()
+    uid: str,
+    gpus: Iterable[Gpu],
+    group: Path | None,
+    groups: Mapping[str, Path],
+    helpers: Collection[int] = (),
+    recorded: Recorded = _no_record,
 ) -> HolderScan:
     """Search all processes of one pod that has too many for a scan: what is beyond `MOST` is over."""
     builder = _ScanBuilder.of(gpus, groups, helpers)
+    builder.add_recorded(recorded)
     if group is not None:
         builder.add_within(uid, _scan_pod(builder.wanted, group, MOST * HIDDEN))
         return builder.result()
@@ -212,6 +236,11 @@ class _ScanBuilder:
             self.over.setdefault(uid, set()).update(within.seen.over)
         if within.stillness is FreezeResult.MOVING:
             self.moving.add(uid)
+
+    def add_recorded(self, recorded: Recorded) -> None:
+        """Add the processes for which a driver keeps the GPUs."""
+        for uuid, pids in recorded(self.found.keys()).items():
+            self.found[uuid].update(process for pid in sorted(pids) if (process := proc.describe(pid)))
 
     def _add(self, seen: device_scan.Scan[str]) -> None:
         for uuid, processes in seen.holders.items():

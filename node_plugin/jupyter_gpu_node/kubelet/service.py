@@ -151,7 +151,8 @@ class Service:
         answers = []
         for slot in wanted:
             made = allocation.prepare(slot, gpus, present, driver, self._settings)
-            paths = frozenset(node.container for node in made.devices) - frozenset(allocation.CONTROL_DEVICES)
+            control = frozenset(allocation.control_devices(self._settings.vendors))
+            paths = frozenset(node.container for node in made.devices) - control
             await self._owners.given(slot, gated=allocation.has_gate(driver), devices=paths)
             await self._owners.directory(slot)
             answers.append(_message(made))

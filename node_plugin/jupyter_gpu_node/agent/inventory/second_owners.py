@@ -22,6 +22,10 @@ MAYBE_OWNED = (
     "An instance of it may have been given to pod {pod} as {source}, by something other than jupyter-gpu: "
     "the driver does not say which GPU {device} belongs to. Leave GPUs in MIG mode out of node.managed."
 )
+MAYBE_OWNED_GPU = (
+    "It may have been given to pod {pod} as {source}, by something other than jupyter-gpu: which GPU {device} is, is "
+    "not known here. One of the two must leave all of AMD's GPUs of this node alone."
+)
 _log = logging.getLogger(__name__)
 
 
@@ -83,5 +87,6 @@ class SecondOwners:
 
 
 def _words(one: SecondOwner) -> str:
-    words = (OWNED_INSTANCE if one.instance else OWNED) if one.certain else MAYBE_OWNED
+    known, maybe = (OWNED_INSTANCE, MAYBE_OWNED) if one.instance else (OWNED, MAYBE_OWNED_GPU)
+    words = known if one.certain else maybe
     return words.format(pod=one.given.pod, source=one.given.source, device=one.device[:96])

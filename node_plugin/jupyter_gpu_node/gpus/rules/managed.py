@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.gpu import AMD, NVIDIA, Device, Gpu
 
 from .instances import Instances
 
@@ -18,6 +18,7 @@ _REPLICA = re.compile(r"::\d+")  # of NVIDIA's device plugin, where it gives one
 _INDEX = re.compile(r"(?:gpu-)?(\d{1,4})(?:-mig-[0-9a-z.-]+)?")  # an instance is named after its GPU by the DRA driver
 _MINOR = re.compile(r"gpu-(\d{1,4})(?:-mig-[0-9a-z.-]+)?|nvidia(\d{1,4})(?:/(?:gi|vgpu)\d+)*")  # the same; GKE
 _MAJOR = 195
+_AMD = "amd.com"  # its device plugin names GPUs by the PCI bus, which is not known here
 _INSTANCE = "MIG-"
 _OF_GPU = re.compile(r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+")  # an instance under drivers before 470; now: MIG- and a uuid
 
@@ -79,7 +80,7 @@ class SecondOwner:
     device: str
     """Name of the GPU, or of its part, in the kubelet's answer."""
     certain: bool = True
-    """False: an instance whose GPU the driver does not report; it may be this one."""
+    """False: an instance whose GPU the driver does not report, or a GPU of AMD's; it may be this one."""
 
     @property
     def instance(self) -> bool:
@@ -91,7 +92,7 @@ def second_owners(gpus: Iterable[Gpu], given: Iterable[Given], instances: Instan
     """Return, by uuid, those of ``gpus``, ours, that another plugin or driver has given to a pod, or may have.
 
     A pod with an instance of a GPU has its device node open, too. An unknown instance may be of any GPU but those that
-    the driver says are whole.
+    the driver says are whole. A device of AMD's may be any of AMD's GPUs.
     """
     known = tuple(gpus)
     certain: dict[str, SecondOwner] = {}
@@ -100,11 +101,18 @@ def second_owners(gpus: Iterable[Gpu], given: Iterable[Given], instances: Instan
         for device in one.devices:
             unknown = _unknown(device, instances)
             for gpu in known:
-                if unknown and gpu.uuid not in instances.whole:
+                if _may_be(gpu, one.source, instances, instance=unknown):
                     possible.setdefault(gpu.uuid, SecondOwner(one, device, certain=False))
                 elif not unknown and _is(gpu, device, one.source, instances):
                     certain.setdefault(gpu.uuid, SecondOwner(one, device))
     return {**possible, **certain}
+
+
+def _may_be(gpu: Gpu, source: str, instances: Instances, *, instance: bool) -> bool:
+    """Tell whether a device that nothing names may be ``gpu``; ``instance``: it is one whose GPU is not known."""
+    if gpu.vendor == AMD:
+        return _AMD in source
+    return instance and gpu.uuid not in instances.whole
 
 
 def unknown_instances(given: Iterable[Given], instances: Instances) -> bool:
@@ -121,7 +129,7 @@ def _is(gpu: Gpu, device: str, source: str, instances: Instances) -> bool:
     name = _OF_GPU.sub(r"\1", _without_replica(device))
     if gpu.uuid in (name, instances.gpus.get(name)):
         return True
-    if "nvidia.com" not in source:
+    if "nvidia.com" not in source or gpu.vendor != NVIDIA:
         return False
     index, minor = _INDEX.fullmatch(name), _MINOR.fullmatch(name)
     if index and gpu.index == int(index[1]):

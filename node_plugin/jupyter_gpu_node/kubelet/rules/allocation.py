@@ -12,12 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node.gpus.rules.vendor import Vendor
 from jupyter_gpu_node.settings import Driver, Settings
 
-CONTROL_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-"""Devices other than GPUs, through which a program talks to the driver."""
-OPTIONAL_DEVICES = CONTROL_DEVICES[2:]
-"""CUDA does without them."""
 NOT_KNOWN = "The GPUs of this node are not known now, and a container gets their devices only when it is created."
 SOCKET_DIRECTORY = "/run/jupyter-gpu"
 """Directory in which a container finds the node's files and sockets for it."""
@@ -140,20 +137,28 @@ def _host(path: str, settings: Settings) -> str:
 
 
 def _expected(gpus: Sequence[Gpu], settings: Settings) -> tuple[str, ...]:
-    """Return the host's device nodes that a program needs: of working GPUs, of all if none works, and CUDA's own."""
+    """Return the host's device nodes that a program needs: of working GPUs, of all if none works, and the drivers'."""
     found = nodes([gpu for gpu in gpus if gpu.healthy] or gpus, settings)
-    return tuple(node.host for node in found if node.host not in OPTIONAL_DEVICES)
+    optional = {path for vendor in settings.vendors for path in vendor.optional}
+    return tuple(node.host for node in found if node.host not in optional)
 
 
 def nodes(gpus: Iterable[Gpu], settings: Settings) -> tuple[DeviceNode, ...]:
-    """Return the device nodes of all GPUs, then the driver's. An unhealthy GPU is included: it may be granted later."""
+    """Return the device nodes of all GPUs, then the drivers'. An unhealthy GPU is included: it may be granted later."""
+    known = sorted(gpus, key=lambda gpu: gpu.index)
     found = [
         DeviceNode(f"{settings.device_directory}/gpu{gpu.index}" if gpu.simulated else gpu.path, gpu.path)
-        for gpu in sorted(gpus, key=lambda gpu: gpu.index)
+        for gpu in known
         if gpu.device is not None
     ]
-    control = () if settings.simulated else CONTROL_DEVICES
+    there = {gpu.vendor for gpu in known if not gpu.simulated}
+    control = control_devices(vendor for vendor in settings.vendors if vendor.name in there)
     return (*found, *(DeviceNode(path, path) for path in control))
+
+
+def control_devices(vendors: Iterable[Vendor]) -> tuple[str, ...]:
+    """Return the devices through which programs talk to the drivers of these vendors."""
+    return tuple(path for vendor in vendors for path in vendor.control)
 
 
 def _environment(settings: Settings, has_driver: bool) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.demand import wished_bytes
-from jupyter_gpu.model.feasible import fits, islands
+from jupyter_gpu.model.feasible import fits, islands, vendors_without_shares
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
 from jupyter_gpu_scheduler.rules.state.books import memory_beside
@@ -30,11 +30,13 @@ def never(wish: Wish, gpus: Sequence[Gpu]) -> str:
     if not gpus:
         return NO_GPU
     vendors = sorted({gpu.vendor for gpu in gpus})
-    if wish.vendor and not any(fits(gpu, Wish(wish.milli, vendor=wish.vendor), 1) for gpu in gpus):
+    if wish.vendor and not any(fits(gpu, Wish(wish.milli, vendor=wish.vendor), MILLI_PER_GPU) for gpu in gpus):
         return f"no GPU of vendor {wish.vendor}, only {', '.join(vendors)}"
     models = sorted({gpu.model for gpu in gpus})
-    if not any(fits(gpu, Wish(wish.milli, model=wish.model), 1) for gpu in gpus):
+    if not any(fits(gpu, Wish(wish.milli, model=wish.model), MILLI_PER_GPU) for gpu in gpus):
         return f"no GPU of model {' or '.join(wish.model)}, only {', '.join(models)}"
+    if whole := vendors_without_shares(gpus, wish):
+        return f"GPUs of vendor {whole} are given as a whole only"
     able = [gpu for gpu in gpus if fits(gpu, wish, wish.pieces[0])]
     if not able:
         return f"no GPU with {format_bytes(wish.memory or 0)} of memory in a share of {count_gpus(wish.pieces[0])}"

@@ -1,0 +1,154 @@
+"""AMD's GPUs, from the files of the Linux kernel's driver (amdgpu); `rules.kfd` understands them.
+
+ROCm is not needed here. The driver shows a GPU's node only to programs that may open the GPU, so the node plugin must
+be privileged. For a program that opened ``/dev/kfd`` the driver keeps the GPUs that the program could open then, until
+it ends, even if it closes their own devices. So the driver's record of such programs is part of the proof of a release
+(`AmdSource.holders`).
+
+Written after the driver's source code, and tried on files alone, on no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.view import GpuLoad
+
+from .patience import Patience
+from .rules import kfd
+
+if TYPE_CHECKING:  # loaded at the first question, not when a server starts
+    from jupyter_gpu.model.details import Reading
+
+DEADLINE = 5.0
+"""Seconds for one answer about all GPUs."""
+MAX_FILE = 16 * 1024
+_SILENT = "The driver of AMD's GPUs does not answer."
+_ABSENT = "There is no driver of AMD's GPUs (amdgpu)."
+_DENIED = "AMD's driver shows a GPU only to programs that may open it: the node plugin must be privileged."
+
+
+class AmdSource:
+    """The GPUs that AMD's driver shows below ``system``."""
+
+    simulated = False
+
+    def __init__(self, system: Path = Path("/sys"), deadline: float = DEADLINE) -> None:
+        self._kfd = system / "class/kfd/kfd"
+        self._cards = system / "class/drm"
+        self.note = ""
+        self._known: tuple[Gpu, ...] = ()
+        self._nodes: dict[str, kfd.Node] = {}
+        """Nodes by uuid, also of GPUs that are gone: the driver may keep these for a program all the same."""
+        self._inventories: Patience[tuple[list[tuple[kfd.Node, kfd.Files]], list[str]]] = Patience(deadline)
+        self._loads: Patience[dict[str, GpuLoad]] = Patience(deadline)
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """Return all GPUs by the numbers of their devices. All are unhealthy while one makes the driver hang."""
+        answer = self._inventories.ask(self._look)
+        if answer is None:
+            self.note = _SILENT
+            return tuple(replace(gpu, healthy=False, health=_SILENT) for gpu in self._known)
+        found, problems = answer
+        self.note = " ".join(problems)[:500]
+        self._nodes.update({node.uuid: node for node, _ in found})
+        self._known = kfd.gpus(found)
+        return self._known
+
+    def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
+        """Return the load of those that answer."""
+        known = {gpu.uuid for gpu in self._known}.intersection(uuids)
+        asked = {uuid: self._nodes[uuid].minor for uuid in known}
+        read = self._loads.ask(lambda: {uuid: kfd.load(self._files(minor)) for uuid, minor in asked.items()})
+        return read or {}
+
+    def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:  # noqa: ARG002 - as all sources
+        """Return none: nothing more is read."""
+        return {}
+
+    def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
+        """Return pids of the processes for which the driver keeps these GPUs: it has files for each process and GPU."""
+        asked = {self._nodes[uuid].gpu_id: uuid for uuid in uuids if uuid in self._nodes}
+        found: dict[str, set[int]] = {uuid: set() for uuid in asked.values()}
+        for pid, folder in _numbered(self._kfd / "proc") if asked else ():
+            for gpu_id in _kept(folder, asked.keys()):
+                found[asked[gpu_id]].add(pid)
+        return {uuid: frozenset(pids) for uuid, pids in found.items()}
+
+    def processes(self) -> frozenset[int]:
+        """Return none: files need no helper."""
+        return frozenset()
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _look(self) -> tuple[list[tuple[kfd.Node, kfd.Files]], list[str]]:
+        """Read all nodes; what is wrong with those that cannot be used, in plain words."""
+        found, problems = [], dict[str, None]()
+        for number, folder in _numbered(self._kfd / "topology/nodes"):
+            try:
+                if node := _node(folder):
+                    found.append((node, self._files(node.minor)))
+            except PermissionError:
+                problems[_DENIED] = None
+            except (OSError, strict.FieldError) as error:
+                problems[f"The AMD GPU of node {number} cannot be used: {error}"] = None
+        return found, list(problems) if found or problems else [_ABSENT]
+
+    def _files(self, minor: int) -> kfd.Files:
+        device = self._cards / f"renderD{minor}" / "device"
+        sensors = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon")
+        power = _text(sensors / "power1_average")
+        return kfd.Files(
+            product=_text(device / "product_name"),
+            numa=_text(device / "numa_node"),
+            total=_text(device / "mem_info_vram_total"),
+            busy=_text(device / "gpu_busy_percent"),
+            used=_text(device / "mem_info_vram_used"),
+            celsius=_text(sensors / "temp1_input"),
+            watts=_text(sensors / "power1_input") if power is None else power,
+        )
+
+
+def _node(folder: Path) -> kfd.Node | None:
+    """Read one node of the topology; None: a CPU. Raises OSError or `FieldError`."""
+    gpu_id = _read(folder / "gpu_id")
+    banks = (_read(bank / "properties") for _, bank in _numbered(folder / "mem_banks"))
+    return kfd.node(gpu_id, _read(folder / "properties"), banks)
+
+
+def _kept(folder: Path, gpu_ids: Set[int]) -> Set[int]:
+    """Return which of these GPUs the driver keeps for the process with this folder; all if it cannot be read."""
+    try:
+        return kfd.held(path.name for path in folder.iterdir()) & gpu_ids
+    except FileNotFoundError:  # it has just ended
+        return frozenset()
+    except OSError:
+        return gpu_ids
+
+
+def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Yield what lies in a folder and has a number for a name; nothing where there is no such folder."""
+    try:
+        found = tuple(folder.iterdir())
+    except FileNotFoundError:
+        return
+    yield from sorted((int(path.name), path) for path in found if path.name.isascii() and path.name.isdigit())
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(MAX_FILE).decode(errors="replace")
+
+
+def _text(path: Path) -> str | None:
+    """Return a file's text; None where it cannot be read, as while the driver resets the GPU."""
+    with suppress(OSError):
+        return _read(path)
+    return None
