@@ -43,6 +43,24 @@ def test_vendor_fits_in_any_case(wished: str | None, fit: bool) -> None:
     assert fits(gpu(0, vendor="Amd"), wish(1, vendor=wished), 1000) is fit
 
 
+@pytest.mark.parametrize("vendor", ["amd", "acme"])
+def test_only_gpus_of_nvidia_have_shares(vendor: str) -> None:
+    """The gate that has programs take turns stands in front of CUDA; the sentence says so before any other."""
+    whole = [gpu(index, vendor=vendor) for index in range(3)]
+    assert fits(whole[0], wish(1), 1000)
+    assert not fits(whole[0], wish(1), 999)
+    assert refuse(wish(3), limit=None, gpus=whole) is None
+    for amount, have in ((0.5, 0), (2.5, 2000), (7.5, 3000)):
+        error = refuse(wish(amount), limit=None, gpus=whole)
+        assert error is not None
+        assert f"GPUs of vendor {vendor} are given as a whole only." in error.message
+        assert error.details["have"] == have
+    assert refuse(wish(2.5), limit=None, gpus=[*whole, gpu(3)]) is None, "the rest is a share of another vendor's"
+    error = refuse(wish(0.5, model=("B200",)), limit=None, gpus=whole)
+    assert error is not None
+    assert "No GPU here is what you ask for (B200)." in error.message
+
+
 def test_gpu_is_nvidias_unless_it_says_otherwise() -> None:
     """Inventories of versions that know one vendor name none."""
     assert fits(gpu(0), wish(1, vendor="NVIDIA"), 1000)

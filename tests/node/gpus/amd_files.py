@@ -27,7 +27,9 @@ class AmdFiles:
         """Return the folder of a GPU's device."""
         return self.system / f"class/drm/renderD{128 + index}/device"
 
-    def add(self, *, product: str = "AMD Instinct MI210", hive: int = 0, numa: int = 0, location: int | None = None) -> int:
+    def add(
+        self, *, product: str = "AMD Instinct MI210", hive: int = 0, numa: int = 0, location: int | None = None
+    ) -> int:
         """Add a GPU with 64 GiB; return its number."""
         index, self.count = self.count, self.count + 1
         self.describe(index, location=0x300 + 0x100 * index if location is None else location, hive_id=hive)

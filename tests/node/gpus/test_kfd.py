@@ -13,7 +13,9 @@ from jupyter_gpu_node.gpus.rules import kfd
 from jupyter_gpu_node.gpus.rules.kfd import Files, Node
 
 GIB = 2**30
-TEXT = "simd_count 416\nunique_id 9970000000000000000\ndrm_render_minor 129\nlocation_id 768\ngfx_target_version 90402\n"
+TEXT = (
+    "simd_count 416\nunique_id 9970000000000000000\ndrm_render_minor 129\nlocation_id 768\ngfx_target_version 90402\n"
+)
 BANKS = ("heap_type 0\nsize_in_bytes 900\n", "heap_type 1\nsize_in_bytes 100\n", "heap_type 2\nsize_in_bytes 50\n")
 NODE = Node(7, unique=255, minor=128, memory=64 * GIB, place=(0, 768), target="gfx90a")
 FINE = Files(product="AMD Instinct MI210\n", numa="1\n", total=f"{64 * GIB}\n")
@@ -168,7 +170,9 @@ def test_any_load_is_one_that_can_be_shown(files: Files) -> None:
     assert GpuLoad.from_json(found.to_json()) == found
 
 
-@pytest.mark.parametrize(("files", "missing"), [(Files(celsius="9999999"), "temperature"), (Files(watts="9" * 20), "power")])
+@pytest.mark.parametrize(
+    ("files", "missing"), [(Files(celsius="9999999"), "temperature"), (Files(watts="9" * 20), "power")]
+)
 def test_impossible_sensor_is_not_known(files: Files, missing: str) -> None:
     """A sensor that is broken must not break the rest."""
     assert getattr(kfd.load(files), missing) is None

@@ -112,6 +112,17 @@ def test_number_never_means_a_simulated_gpu() -> None:
     assert second_owners([replace(gpu, device=None)], [nodes], Instances()) == {}
 
 
+def test_device_of_amds_may_be_any_gpu_of_amds() -> None:
+    """Its plugin names the PCI bus. Names and numbers of NVIDIA's, and instances, are never AMD's."""
+    amd = replace(GPUS[0], uuid="GPU-a", vendor="amd")
+    bus = Given("a/b", "amd.com/gpu", ("0000:c1:00.0",))
+    assert second_owners([amd, GPUS[1]], [bus], Instances()) == {
+        "GPU-a": SecondOwner(bus, "0000:c1:00.0", certain=False)
+    }
+    nvidia = Given("a/b", "nvidia.com/gpu", ("0", "MIG-x"))
+    assert second_owners([amd], [nvidia], Instances()) == {}
+
+
 def test_reported_instances_are_remembered() -> None:
     """An instance stays its GPU's while the driver is silent, and so does MIG mode; that a GPU is whole does not."""
     known = Instances().learn({"GPU-0": frozenset({"MIG-a"}), "GPU-1": None})

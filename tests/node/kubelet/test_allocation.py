@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node.gpus import vendors
 from jupyter_gpu_node.kubelet.rules import allocation
-from jupyter_gpu_node.kubelet.rules.allocation import CONTROL_DEVICES, AllocationRefused, DeviceNode, Mount
+from jupyter_gpu_node.kubelet.rules.allocation import AllocationRefused, DeviceNode, Mount
 from jupyter_gpu_node.settings import Driver, Settings, Simulated
 
 REAL = Settings()
+BOTH = Settings(vendors=(vendors.NVIDIA, vendors.AMD))
 PRETENDED = Settings(simulated=Simulated(2))
 LIB = "usr/lib/x86_64-linux-gnu"
 LISTING = {
@@ -26,6 +28,12 @@ def real(index: int, healthy: bool = True) -> Gpu:
     return Gpu(f"GPU-{index}", index, "H100", 2**36, Device(195, index), f"/dev/nvidia{index}", healthy=healthy)
 
 
+def amd(index: int) -> Gpu:
+    """A GPU of AMD's driver."""
+    minor = 128 + index
+    return Gpu(f"GPU-a{index}", index, "MI210", 2**36, Device(226, minor), f"/dev/dri/renderD{minor}", vendor="amd")
+
+
 def pretended(index: int) -> Gpu:
     """A simulated one."""
     path = f"/dev/jupyter-gpu/gpu{index}"
@@ -36,11 +44,31 @@ def test_real_gpus_have_their_own_names_and_the_drivers_devices() -> None:
     """All that exist, by index, those out of order too: they may be granted while the container runs."""
     gpus = [real(1, healthy=False), real(0)]
     nodes = allocation.nodes(gpus, REAL)
-    wanted = ["/dev/nvidia0", "/dev/nvidia1", *CONTROL_DEVICES]
+    wanted = ["/dev/nvidia0", "/dev/nvidia1", *vendors.NVIDIA.control]
     assert nodes == tuple(DeviceNode(path, path, "rw") for path in wanted)
     present = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"]
     made = allocation.prepare("slot-0001", gpus, present, [], REAL)
     assert [node.host for node in made.devices] == present
+
+
+def test_container_gets_the_control_devices_of_the_vendors_that_are_there() -> None:
+    """A node without NVIDIA's GPUs has none of its driver, and is not waited for; cards are never given."""
+    assert [node.host for node in allocation.nodes([amd(1), amd(0)], BOTH)] == [
+        *("/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/kfd"),
+    ]
+    mixed = ["/dev/nvidia0", "/dev/dri/renderD129", *vendors.NVIDIA.control, "/dev/kfd"]
+    assert [node.host for node in allocation.nodes([amd(1), real(0)], BOTH)] == mixed
+    assert [node.host for node in allocation.nodes([real(0)], BOTH)] == ["/dev/nvidia0", *vendors.NVIDIA.control]
+    assert allocation.nodes([pretended(0)], replace(BOTH, simulated=Simulated(2))) == allocation.nodes(
+        [pretended(0)], PRETENDED
+    )
+    render = "/dev/dri/renderD128"
+    assert allocation.unusable([amd(0)], [render, "/dev/kfd"], BOTH) == ""
+    assert "/dev/kfd is not there" in allocation.unusable([amd(0)], [render], BOTH)
+    assert [node.host for node in allocation.prepare("slot-0001", [amd(0)], [], [], BOTH).devices] == [
+        render,
+        "/dev/kfd",
+    ]
 
 
 def test_simulated_gpus_have_names_of_their_own() -> None:

@@ -119,6 +119,18 @@ NEVER: dict[str, Case] = {
     ),
     "no such vendor": (2, [], {"wants": 1, "vendor": "AMD"}, "no GPU of vendor AMD, only nvidia"),
     "too few of that vendor": (1, [], {"wants": 2, "vendor": "nvidia"}, "only 1 GPU (nvidia), 2 wanted"),
+    "a share of a vendor without them": (
+        [replace(gpu, vendor="amd") for gpu in inventory(2)],
+        [],
+        {"wants": 1.5},
+        "GPUs of vendor amd are given as a whole only",
+    ),
+    "too few of a vendor without shares": (
+        [replace(gpu, vendor="amd") for gpu in inventory(2)],
+        [],
+        {"wants": 3, "vendor": "amd"},
+        "only 2 GPUs (amd), 3 wanted",
+    ),
     "no such model of that vendor": (
         inventory(1, models=[A100]),
         [],
