@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.gpu import Device
@@ -33,7 +33,7 @@ class Vendor:
     """As in `Gpu.vendor`."""
     open: Callable[[Host], GpuSource]
     """Makes the source of its GPUs; raises OSError or ValueError if they cannot even be looked for."""
-    devices: frozenset[Device]
+    devices: frozenset[Device] = field(repr=False)
     """Every device that a GPU of it can have. No pod opens one without a grant, whether or not the driver answers."""
     control: tuple[str, ...] = ()
     """Devices other than GPUs through which a program talks to the driver: containers may open them."""
