@@ -13,7 +13,7 @@ from typing import Any
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.common.settings_file import SettingsError, bounded, checked
 from jupyter_gpu.model import strict
-from jupyter_gpu_node.gpus import vendors
+from jupyter_gpu_node.gpus import vendors as known_vendors
 from jupyter_gpu_node.gpus.rules.managed import Managed
 from jupyter_gpu_node.gpus.rules.vendor import Vendor
 from jupyter_gpu_node.holders.rules.known_pods import GPU_OPERATOR
@@ -115,7 +115,7 @@ class Settings:
     """Directory in which programs are pinned (bpffs)."""
     simulated: Simulated | None = None
     """None: the node's real GPUs."""
-    vendors: tuple[Vendor, ...] = checked(vendors.read, (vendors.NVIDIA,))
+    vendors: tuple[Vendor, ...] = checked(known_vendors.read, (known_vendors.NVIDIA,))
     """Vendors of the real GPUs, by name in the file. What a vendor's GPUs are opened by is denied on all nodes."""
     managed: Managed = field(default_factory=Managed)
     """Choice of the GPUs that this plugin manages; the others are left to other plugins."""

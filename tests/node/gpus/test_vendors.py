@@ -205,7 +205,12 @@ def test_vendor_that_could_not_be_guarded_is_none(changes: dict[str, Any], words
 def test_own_vendors_open_their_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """NVIDIA's with what it must know of the program that asks; simulated GPUs replace all."""
     asked: list[Any] = []
-    monkeypatch.setattr(nvml, "NvmlSource", lambda leave, bare: asked.append((leave, bare())) or Source())
+
+    def made(leave: Any, bare: Callable[[], bool]) -> Source:
+        asked.append((leave, bare()))
+        return Source()
+
+    monkeypatch.setattr(nvml, "NvmlSource", made)
     assert isinstance(vendors.open_sources((vendors.NVIDIA,), Host(print, lambda: True)), Source)
     assert isinstance(vendors.open_sources((vendors.AMD,), Host()), AmdSource)
     assert isinstance(vendors.open_sources((vendors.NVIDIA, vendors.AMD), Host()), JoinedSources)

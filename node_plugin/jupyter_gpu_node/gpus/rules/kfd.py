@@ -25,7 +25,7 @@ DEVICES_END = 512
 DIVIDED = (
     "It is divided into partitions: it cannot be given as a whole. Set its compute partition to SPX to use it here."
 )
-TWICE = "Another GPU has the same unique id."
+TWICE = "Another GPU has the same unique id, or the same device."
 
 _LINE = re.compile(r"(\w+) (\d{1,20})")
 _VRAM = (1, 2)
@@ -114,16 +114,18 @@ def node(gpu_id: str, text: str, banks: Iterable[str]) -> Node | None:
 def gpus(found: Iterable[tuple[Node, Files]]) -> tuple[Gpu, ...]:
     """Return the GPUs, one for each place, by the number of their device."""
     known: dict[tuple[int, int], Gpu] = {}
-    uuids: dict[str, tuple[int, int]] = {}
+    taken: dict[str | int, tuple[int, int]] = {}
     for at, files in sorted(found, key=lambda item: item[0].minor):
+        names = (at.uuid, at.minor)
+        others = {taken[name] for name in names if name in taken} - {at.place}
+        for place in others:
+            known[place] = _broken(known[place], TWICE)
         if at.place in known:
             known[at.place] = _broken(known[at.place], DIVIDED)
-        elif at.uuid in uuids:
-            first = uuids[at.uuid]
-            known[first] = _broken(known[first], TWICE)
-        else:
-            uuids[at.uuid] = at.place
+        elif not others:
             known[at.place] = _gpu(len(known), at, files)
+        if at.place in known:
+            taken.update({name: at.place for name in names if name not in taken})
     return tuple(known.values())
 
 
