@@ -1,4 +1,4 @@
-"""AMD's GPUs, from the files of the Linux kernel's driver (amdgpu); `rules.kfd` understands them.
+"""AMD's GPUs, from the files of the Linux kernel's driver (amdgpu); `kfd` understands them.
 
 ROCm is not needed here. The driver shows a GPU's node only to programs that may open the GPU, so the node plugin must
 be privileged. For a program that opened ``/dev/kfd`` the driver keeps the GPUs that the program could open then, until

@@ -8,8 +8,8 @@ A value that is missing or makes no sense is an error: a GPU that is not underst
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from jupyter_gpu.model import strict
@@ -112,25 +112,25 @@ def node(gpu_id: str, text: str, banks: Iterable[str]) -> Node | None:
 
 
 def gpus(found: Iterable[tuple[Node, Files]]) -> tuple[Gpu, ...]:
-    """Return the GPUs, one for each place, by the number of their device."""
-    known: dict[tuple[int, int], Gpu] = {}
-    taken: dict[str | int, tuple[int, int]] = {}
-    for at, files in sorted(found, key=lambda item: item[0].minor):
-        names = (at.uuid, at.minor)
-        others = {taken[name] for name in names if name in taken} - {at.place}
-        for place in others:
-            known[place] = _broken(known[place], TWICE)
-        if at.place in known:
-            known[at.place] = _broken(known[at.place], DIVIDED)
-        elif not others:
-            known[at.place] = _gpu(len(known), at, files)
-        if at.place in known:
-            taken.update({name: at.place for name in names if name not in taken})
-    return tuple(known.values())
+    """Return the GPUs by the number of their device. Of nodes that have a name or place in common the first is shown,
+    as one GPU that is unhealthy.
+    """
+    every = sorted(found, key=lambda item: item[0].minor)
+    places = Counter(at.place for at, _ in every)
+    names: Counter[str | int] = Counter(name for at, _ in every for name in (at.uuid, at.minor))
+    shown: list[Gpu] = []
+    taken: set[object] = set()
+    for at, files in every:
+        own = {at.place, at.uuid, at.minor}
+        if taken.isdisjoint(own):
+            alone = names[at.uuid] == names[at.minor] == 1
+            shown.append(_gpu(len(shown), at, files, DIVIDED if places[at.place] > 1 else "" if alone else TWICE))
+        taken |= own
+    return tuple(shown)
 
 
-def _gpu(index: int, at: Node, files: Files) -> Gpu:
-    problem = "" if _read(files.total, _read_memory) else "Its driver does not answer, or resets it."
+def _gpu(index: int, at: Node, files: Files, problem: str) -> Gpu:
+    silent = "" if _read(files.total, _read_memory) else "Its driver does not answer, or resets it."
     return Gpu(
         uuid=at.uuid,
         index=index,
@@ -138,16 +138,12 @@ def _gpu(index: int, at: Node, files: Files) -> Gpu:
         memory=at.memory,
         device=Device(MAJOR, at.minor),
         path=f"/dev/dri/renderD{at.minor}",
-        healthy=not problem,
-        health=problem,
+        healthy=not (problem or silent),
+        health=problem or silent,
         numa=_read(files.numa, strict.integer(0, 1023)),
         island=f"hive-{at.hive:x}" if at.hive else None,
         vendor=AMD,
     )
-
-
-def _broken(gpu: Gpu, problem: str) -> Gpu:
-    return replace(gpu, healthy=False, health=problem)
 
 
 def load(files: Files) -> GpuLoad:
