@@ -20,7 +20,7 @@ from .registry import NVIDIA as NVIDIA_DEVICES
 from .rules.vendor import Host, Vendor
 from .source import GpuSource
 
-GROUP = "jupyter_gpu.gpu_sources"
+GROUP = "jupyter_gpu_vendors"
 """The entry points that lead to vendors."""
 MOST = 8
 """Vendors of one node."""
