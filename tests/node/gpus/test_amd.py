@@ -77,7 +77,8 @@ def test_machine_without_the_driver_has_no_gpus(tmp_path: Path) -> None:
     made = AmdSource(tmp_path, 30)
     assert made.inventory() == ()
     assert "no driver" in made.note
-    assert made.holders(["GPU-1"]) == made.loads(["GPU-1"]) == {}
+    assert made.holders(["GPU-1"]) == {}
+    assert made.loads(["GPU-1"]) == {}
 
 
 def test_gpu_that_is_not_understood_is_left_out_with_the_reason(files: AmdFiles) -> None:

@@ -137,10 +137,10 @@ def test_divided_gpu_is_unhealthy() -> None:
     assert (found.device, found.healthy, found.health) == (Device(226, 128), False, kfd.DIVIDED)
 
 
-@pytest.mark.parametrize("changes", [{"minor": 129}, {"unique": 256}])
-def test_gpus_with_the_same_id_or_device_are_one_unhealthy_gpu(changes: dict[str, int]) -> None:
+@pytest.mark.parametrize("other", [NODE._replace(minor=129), NODE._replace(unique=256)])
+def test_gpus_with_the_same_id_or_device_are_one_unhealthy_gpu(other: Node) -> None:
     """A grant of one would be a grant of the other."""
-    other = NODE._replace(place=(0, 1024), **changes)
+    other = other._replace(place=(0, 1024))
     (found,) = kfd.gpus([(NODE, FINE), (other, FINE)])
     assert (found.healthy, found.health) == (False, kfd.TWICE)
 
