@@ -9,7 +9,7 @@ from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import gettext
 
 _MODULES = frozenset({"cloudpickle", "ipykernel", "jupyter_client", "zmq"})
-"""What the extra ``remote`` installs."""
+"""Packages that the extra ``remote`` installs."""
 
 
 class WorkerLost(GpuError, RuntimeError):

@@ -39,8 +39,8 @@ os.environ[{VISIBLE!r}] = {{visible!r}}
 os.environ.pop({OURS!r}, None)
 del os, sys
 """
-"""What a new kernel runs first: it imports what this process can import, and sees the GPUs that it was given, as if a
-user had chosen them: also those that come later are not added.
+"""The code that a new kernel runs first: it imports what this process can import, and sees the GPUs that it was given,
+as if a user had chosen them: also those that come later are not added.
 """
 _PATIENCE = 5.0
 
@@ -71,7 +71,7 @@ class Cancelled(Exception):
 
 @dataclass
 class _State:
-    """What is of one process; one that is forked begins anew."""
+    """The state of one process; one that is forked begins anew."""
 
     local: LocalWorker | None = None
     resting: list[Seat] = field(default_factory=list)

@@ -132,7 +132,7 @@ def test_resize_to_as_much_keeps_the_process(kernel: Kernel) -> None:
 
 
 def test_block_of_the_user_ends(kernel: Kernel, server: Server) -> None:
-    """What its last call left is closed, though no call asked for those GPUs."""
+    """A GPU that its last call left open is closed, though no call asked for those GPUs."""
     pid, *_ = numbers(kernel, "with gpu.at_least(2): print(*gpu.run(used, gpus=2))")
     await_(lambda: server.status()["phase"] == "Idle")
     assert gone(pid)

@@ -151,7 +151,7 @@ def test_driver_that_hangs_costs_one_deadline(files: AmdFiles) -> None:
 
 
 def test_load_is_that_of_the_card(files: AmdFiles) -> None:
-    """Of the GPUs that were asked for; newer drivers name the power otherwise."""
+    """The load is that of the GPUs that were asked for; newer drivers name the power otherwise."""
     files.add()
     files.add()
     (files.device(1) / "hwmon/hwmon5/power1_average").rename(files.device(1) / "hwmon/hwmon5/power1_input")

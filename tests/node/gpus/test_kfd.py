@@ -81,7 +81,7 @@ def test_architecture_has_the_usual_name(version: int, target: str) -> None:
     ],
 )
 def test_node_that_is_not_understood_is_refused(gpu_id: str, text: str, banks: tuple[str, ...], words: str) -> None:
-    """What is missing, twice, or cannot be: such a GPU has no identity, no device or no memory to count on."""
+    """A value is missing, twice, or cannot be: such a GPU has no identity, no device or no memory to count on."""
     with pytest.raises(FieldError, match=words):
         kfd.node(gpu_id, text, banks)
 
@@ -166,7 +166,7 @@ def test_load_is_read_in_its_units() -> None:
 
 @given(many_files)
 def test_any_load_is_one_that_can_be_shown(files: Files) -> None:
-    """What cannot be is not known."""
+    """A value that cannot be is not known."""
     found = kfd.load(files)
     assert GpuLoad.from_json(found.to_json()) == found
 
