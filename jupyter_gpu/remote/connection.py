@@ -256,7 +256,7 @@ class Connection:
     ) -> Message:
         """Send a request; return its reply when the kernel is idle again. Raises `WorkerLost`.
 
-        Of a message without a reply, such as one of a widget, an empty one is returned.
+        The reply is empty for a message that has none, such as one of a widget.
         """
         with self._lock:
             if self.lost:

@@ -280,7 +280,7 @@ def _is_older(view: View, other: View) -> bool:
 def visible_value(given: Gpus, view: View) -> str:
     """Return the value of ``CUDA_VISIBLE_DEVICES`` for a process that sees some GPUs of a view.
 
-    What the user chose for the notebook is chosen for it as well.
+    The user's choice for the notebook counts for it as well.
     """
     hint, names = Hint.of(view), {uuid for uuid, _ in given}
     gpus = [gpu for gpu in hint.gpus if gpu.uuid in names]

@@ -1,6 +1,6 @@
 """The JSON of a worker pod: from the notebook's pod, the part that it serves, and the administrator's settings. Pure.
 
-Of the notebook it takes what its programs need to be the same (image, user, tolerations, runtime class) and nothing
+It takes of the notebook what its programs need to be the same (image, user, tolerations, runtime class) and nothing
 that could have a secret: no volume, no token, and of the environment only plain values by name. The admission policy
 ``jupyter-gpu-workers`` allows exactly this form; what is changed here is changed there.
 """
