@@ -1,6 +1,6 @@
 """The known nodes and pods, and which part of each GPU is free: a change costs the same in a cluster of any size.
 
-What is free of a GPU is what no pod holds of it, see `pod_state`.
+The free part of a GPU is what no pod holds of it, see `pod_state`.
 """
 
 from __future__ import annotations
