@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,8 +168,14 @@ async def test_gpu_that_is_kept_open_is_scanned_rarely(quiet: Node, monkeypatch:
         pod, child = await given(plugin, quiet, 0)
         second = pod.spawn()
         second.run(f"held = open_device({str(quiet.nodes[0])!r})")
-        scans, scan = [], scanner.scan_holders
-        monkeypatch.setattr(scanner, "scan_holders", lambda *some: scans.append(1) or scan(*some))  # type: ignore[func-returns-value]
+        scans: list[int] = []
+        scan = scanner.scan_holders
+
+        def counted(*some: Any, **named: Any) -> HolderScan:
+            scans.append(1)
+            return scan(*some, **named)
+
+        monkeypatch.setattr(scanner, "scan_holders", counted)
         pod.allocate(generation=2)
         await asyncio.to_thread(pod.until_has, draining=(quiet.uuids[0],))
         await asyncio.sleep(4)

@@ -17,7 +17,7 @@ from jupyter_gpu.model.gpu import Device
 
 from .joined import JoinedSources
 from .registry import NVIDIA as NVIDIA_DEVICES
-from .rules.vendor import Host, Vendor
+from .rules.vendor import Host, Vendor, mistake
 from .source import GpuSource
 
 GROUP = "jupyter_gpu_vendors"
@@ -81,6 +81,8 @@ def _installed(name: str, key: str) -> Vendor:
         raise strict.FieldError(text, key) from error
     if not isinstance(made, Vendor) or made.name != name:
         raise strict.FieldError(f"{key!r}: {found[0].value} is not the vendor {name!r}.", key)
+    if wrong := mistake(made):
+        raise strict.FieldError(f"{key!r}: {found[0].value} is no vendor whose GPUs can be guarded. {wrong}", key)
     return made
 
 

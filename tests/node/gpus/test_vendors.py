@@ -21,7 +21,7 @@ from jupyter_gpu_node.gpus.amd import AmdSource
 from jupyter_gpu_node.gpus.joined import JoinedSources
 from jupyter_gpu_node.gpus.registry import NVIDIA, Registry
 from jupyter_gpu_node.gpus.rules.managed import Choice
-from jupyter_gpu_node.gpus.rules.vendor import Host
+from jupyter_gpu_node.gpus.rules.vendor import Host, Vendor, mistake
 from jupyter_gpu_node.gpus.simulated import SimulatedGpus
 from jupyter_gpu_node.gpus.source import OurGpus
 from jupyter_gpu_node.settings import Simulated
@@ -52,6 +52,7 @@ class Source:
 acme = Vendor("acme", lambda host: Source(), frozenset({Device(240, 0)}), control=("/dev/acmectl",))
 other = Vendor("other", acme.open, acme.devices)
 word = "acme"
+open = acme._replace(devices=frozenset())
 """
 
 
@@ -166,6 +167,7 @@ def test_installed_package_brings_a_vendor(tmp_path: Path, package: Callable[...
         ("made2_none:acme", "cannot be loaded from made2_none:acme: No module named 'made2_none'"),
         ("made2_gpus:other", "made2_gpus:other is not the vendor 'acme'"),
         ("made2_gpus:word", "made2_gpus:word is not the vendor 'acme'"),
+        ("made2_gpus:open", "made2_gpus:open is no vendor whose GPUs can be guarded. It names no devices"),
     ],
 )
 def test_entry_point_that_leads_to_no_vendor_is_refused(
@@ -197,9 +199,14 @@ def test_vendor_of_two_packages_is_refused(package: Callable[..., None]) -> None
     ],
 )
 def test_vendor_that_could_not_be_guarded_is_none(changes: dict[str, Any], words: str) -> None:
-    """A mistake in a package is found at the start."""
-    with pytest.raises(ValueError, match=words):
-        replace(vendors.AMD, **changes)
+    """What is wrong with it is said."""
+    assert words in str(mistake(vendors.AMD._replace(**changes)))
+
+
+@pytest.mark.parametrize("vendor", vendors.BUILT_IN.values(), ids=vendors.BUILT_IN)
+def test_built_in_vendor_has_no_mistake(vendor: Vendor) -> None:
+    """It is not checked again at each start."""
+    assert mistake(vendor) is None
 
 
 def test_own_vendors_open_their_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -226,7 +233,7 @@ def test_source_that_cannot_be_opened_closes_the_others() -> None:
     def fail(_host: Host) -> Any:
         raise OSError("no such GPUs")
 
-    made = [replace(vendors.AMD, open=lambda _host: first), replace(vendors.AMD, name="other", open=fail)]
+    made = [vendors.AMD._replace(open=lambda _host: first), vendors.AMD._replace(name="other", open=fail)]
     with pytest.raises(OSError, match="no such GPUs"):
         vendors.open_sources(made, Host())
     assert first.closed == 1
