@@ -69,7 +69,9 @@ export function useSaving(): ISaving {
   async function save(edits: readonly IEdit[], undoing = false): Promise<void> {
     const { results } = await bulk(api, edits, false);
     const back = inverse(results);
-    if (back.length && !undoing) {
+    if (undoing) {
+      done.current = done.current.slice(0, -1);
+    } else if (back.length) {
       done.current = [...done.current, back].slice(-MOST);
     }
     setUndoable(done.current.length);
@@ -131,8 +133,7 @@ export function useSaving(): ISaving {
       }
     },
     undo: async () => {
-      const last = done.current.pop();
-      setUndoable(done.current.length);
+      const last = done.current.at(-1);
       if (last) {
         finish.current = undefined;
         await run(() => save(last, true));

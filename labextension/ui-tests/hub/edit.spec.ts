@@ -12,9 +12,14 @@ test('a limit is changed in place by the keyboard, and undone', async ({ as }) =
   await expect(root.row('rita')).toContainText('0.5 GPU');
   await expect(root.row('rita')).toContainText('set for user rita by root');
   await expect(root.limit('user rita')).toBeFocused();
-  await root.page.getByRole('button', { name: 'Undo' }).click();
+  const undo = root.page.getByRole('button', { name: 'Undo' });
+  await root.page.route(/\/limits\/bulk/, route => route.abort(), { times: 1 });
+  await undo.click();
+  await expect(status(root)).toHaveClass(/danger/);
+  expect(root.errors.splice(0)).toEqual(['Failed to load resource: net::ERR_FAILED']);
+  await undo.click();
+  await expect(undo).toHaveCount(0);
   await expect(root.row('rita')).not.toContainText('set for user rita');
-  await expect(root.page.getByRole('button', { name: 'Undo' })).toHaveCount(0);
 });
 
 test('Esc and nonsense change nothing', async ({ as }) => {
