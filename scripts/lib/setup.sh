@@ -218,12 +218,16 @@ get_fronts() {
   "$python" -m pip install --no-deps --target "$cache/fronts" 'voila>=0.5.8,<0.6' 'jupyter_kernel_gateway>=3,<4' websockets
 }
 
-setup_browser() {
+setup_driver() {
   setup_node
-  [ -d "$cache/fronts" ] || rm -f "$cache/stamps/Other-front-ends"
-  once "Other front ends" "$("$python" --version)" -- get_fronts
   [ -d "$ui_tests/node_modules" ] || rm -f "$cache/stamps/Browser-driver"
   once "Browser driver" "$ui_tests"/{package.json,yarn.lock} -- npm_packages "$ui_tests"
+}
+
+setup_browser() {
+  setup_driver
+  [ -d "$cache/fronts" ] || rm -f "$cache/stamps/Other-front-ends"
+  once "Other front ends" "$("$python" --version)" -- get_fronts
   find_browser >/dev/null || get_browser
   CHROMIUM=$(find_browser) || die "Chromium is missing: install it, or Google Chrome, and try again."
   export CHROMIUM

@@ -155,7 +155,7 @@ export class Webview {
       [this.kernel, this.server.token] as const
     );
     await this.run(code);
-    const state = await until('the slider', () => shown && models.get(shown));
+    const state = await until('the slider', () => (shown && models.get(shown)) || null);
     this.comm = shown!;
     const page = await this.context.newPage();
     await page.exposeFunction('toKernel', (data: object) =>

@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync } from 'fs';
 import { join } from 'path';
 import { Page } from '@playwright/test';
-import { command, expect, kernelReady, Panel, test } from './fixtures';
+import { command, expect, kernelReady, test } from './fixtures';
 import { JupyterServer } from './server';
 
 /** Open `deep/<folder>/train.ipynb`, whose only cell is `source`, and run it until it prints `ready`. */
