@@ -30,7 +30,7 @@ function restrict([room, { imports }], place) {
 }
 
 export default tseslint.config(
-  { ignores: ['lib', 'coverage', 'ui-tests', '**/*.js', '**/*.mjs'] },
+  { ignores: ['lib', 'coverage', 'ui-tests/node_modules', '**/*.js', '**/*.mjs'] },
   ...jupyter.configs.recommended.map(config => ({ ...config, plugins: { jupyter } })),
   {
     files: ['**/*.ts', '**/*.tsx'],
@@ -40,7 +40,9 @@ export default tseslint.config(
       hooks.configs['recommended-latest'],
       prettier
     ],
-    languageOptions: { parserOptions: { project: './tsconfig.test.json' } },
+    languageOptions: {
+      parserOptions: { project: ['./tsconfig.test.json', './ui-tests/tsconfig.json'] }
+    },
     rules: {
       '@typescript-eslint/naming-convention': [
         'error',
@@ -56,5 +58,12 @@ export default tseslint.config(
     }
   },
   ...ROOMS.map(restrict),
-  { files: ['test/**'], rules: { 'jupyter/no-untranslated-string': 'off' } }
+  { files: ['test/**', 'ui-tests/**'], rules: { 'jupyter/no-untranslated-string': 'off' } },
+  {
+    files: ['ui-tests/**'],
+    rules: {
+      '@typescript-eslint/no-extraneous-class': 'off', // a stand-in for a class of the browser
+      'react-hooks/rules-of-hooks': 'off' // a fixture calls `use`
+    }
+  }
 );

@@ -193,7 +193,7 @@ export class Webview {
     await this.host.evaluate(
       ([msg_type, body]) => {
         const header = {
-          msg_id: crypto.randomUUID?.() ?? String(Math.random()),
+          msg_id: String(Math.random()),
           msg_type,
           session: 'webview',
           username: '',

@@ -81,10 +81,10 @@ async function wait(server: JupyterServer, seconds: number): Promise<void> {
 
 test('a wait causes one notice, in one of the tabs, which opens the panel', async ({
   page,
-  panel,
   context,
   server
 }) => {
+  await server.reset();
   const second = await context.newPage();
   await lab(page, server);
   await lab(second, server);
@@ -102,7 +102,6 @@ test('a wait causes one notice, in one of the tabs, which opens the panel', asyn
   await expect(shown.locator('#jupyter-gpu-panel')).toBeVisible();
   await expect.poll(both).toBe(0);
   expect((await desktop(page)).asked + (await desktop(second)).asked).toBe(0);
-  void panel;
 });
 
 test('a part and the rest cause notices; a short or visible wait, or the setting, prevents them', async ({

@@ -61,7 +61,7 @@ test('results are announced politely, once', async ({ page, panel }) => {
   const said = await panel.root.locator('[role=status]').elementHandle();
   await page.evaluate(node => {
     const log: string[] = ((window as unknown as { said: string[] }).said = []);
-    new MutationObserver(() => log.push(node!.textContent!)).observe(node!, {
+    new MutationObserver(() => log.push(node.textContent!)).observe(node, {
       childList: true,
       characterData: true,
       subtree: true
@@ -154,9 +154,9 @@ test('a reload loses no history', async ({ page, panel, server }) => {
   await expect.poll(samples).toBeGreaterThanOrEqual(3);
   heard.received.splice(0);
   await page.reload();
-  const history = async () => heard.received.find(text => text.includes('"history"'));
+  const history = () => heard.received.find(text => text.includes('"history"'));
   await expect.poll(history).toBeTruthy();
-  const { points } = JSON.parse((await history())!) as { points: unknown[] };
+  const { points } = JSON.parse(history()!) as { points: unknown[] };
   expect(points.length).toBeGreaterThanOrEqual(3);
   // The side bar is restored as it was, and the number is there without waiting for a sample.
   await expect(panel.cards.getByText('0 %')).toBeVisible();
