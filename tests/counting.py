@@ -56,6 +56,7 @@ COUNTED = (
     "tests/node/gpus/test_xids.py",
     "tests/node/holders",
     "tests/node/kubelet/test_allocation.py",
+    "tests/node/kubelet/test_requests.py",
     "tests/node/kubelet/test_slots.py",
     "tests/node/processes/test_proc_stat.py",
     "tests/node/processes/test_scan_budget.py",

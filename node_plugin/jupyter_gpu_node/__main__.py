@@ -38,6 +38,7 @@ from jupyter_gpu.common.settings_file import SettingsError
 from jupyter_gpu.common.status_server import StatusServer
 from jupyter_gpu.kube import Kube, Recorder, credentials
 from jupyter_gpu.model.gpu import Device
+from jupyter_gpu.model.service import Peer
 from jupyter_gpu_node.agent import self_test
 from jupyter_gpu_node.agent.agent import Agent
 from jupyter_gpu_node.agent.audit import Audit
@@ -47,6 +48,7 @@ from jupyter_gpu_node.agent.inventory.second_owners import SecondOwners
 from jupyter_gpu_node.agent.metrics import Metrics
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.agent.publisher import Publisher
+from jupyter_gpu_node.agent.rules.peers import Refused
 from jupyter_gpu_node.agent.samples import Samples
 from jupyter_gpu_node.agent.self_test import SelfTest
 from jupyter_gpu_node.agent.sharing.planned_shares import NodePods
@@ -138,7 +140,9 @@ class Plugin:
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.pod_events = PodEvents()
-        self.sockets = PodSockets(settings.slot_directory, self._answer, self.pod_events.follow, self._of_first)
+        self.sockets = PodSockets(
+            settings.slot_directory, self._answer, self.pod_events.follow, self._of_first, self._put
+        )
         self.asker = 0
         self.scanner = HolderScanner(self._helpers, self.registry.holders)
         self.searches = Searches(self.scanner)
@@ -230,6 +234,13 @@ class Plugin:
 
     async def _answer(self, uid: str, what: str) -> Mapping[str, Any]:
         return await self.samples.answer(uid, what)
+
+    def _put(self, uid: str, peer: Peer) -> str:
+        try:
+            self.agent.put(uid, peer)
+        except Refused as error:
+            return str(error)
+        return ""
 
     def _of_first(self, process: ProcessId, uid: str) -> bool:
         pod = self.agent.managed.get(uid)

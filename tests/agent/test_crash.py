@@ -11,7 +11,8 @@ from tests.node.conftest import Child
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster]
 
-DURING = [point for point in agent.POINTS if point != "agent:closed"]  # that one needs a kubelet: test_start
+ELSEWHERE = ("agent:closed", "agent:said")  # these need a kubelet, and a pod that speaks: test_start, test_peers
+DURING = [point for point in agent.POINTS if point not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("point", [*DURING, "only then"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Kube, KubeError, ObjectChange, Reflector, Selection
 from jupyter_gpu.kube.rules import objects, paths
-from jupyter_gpu_node.agent.rules import pod_view
+from jupyter_gpu.model.service import Peer
+from jupyter_gpu_node.agent.rules import peers, pod_view
 from jupyter_gpu_node.holders.rules.rights import Rights
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.kubelet.offer import Topic
@@ -33,6 +35,7 @@ from .tools import Tools
 
 POINTS = (
     "agent:closed",  # a new pod is closed, the kubelet does not know yet
+    "agent:said",  # the pod said its key, nothing is written
     "agent:seen",  # the decision is read, nothing is done
     "agent:pinned",  # the next rules are pinned, the old ones are in force
     "agent:replaced",  # the next rules are in force, both are pinned
@@ -168,6 +171,17 @@ class Agent:
             _log.warning("A program of pod %s is left over, and is managed from now on.", uid)
             self._add(uid)
         self._strangers = found
+
+    def put(self, uid: str, peer: Peer) -> None:
+        """Take over the keys that a pod says are its own; they are written with its next step. Raises `Refused`."""
+        pod = self._managed.get(uid)
+        if pod is None or pod.view is None:
+            raise peers.Refused("This pod is not known here yet: say it again in a moment.")
+        said = peers.say(pod.said, peer, time.monotonic(), worker=pod.view.worker)
+        if said != pod.said:
+            pod.said = said
+            faults.point("agent:said")
+            pod.wake.set()
 
     def wake_all(self) -> None:
         """Wake all pods, as something changed that any of them may wait for."""

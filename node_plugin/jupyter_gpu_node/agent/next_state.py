@@ -8,6 +8,7 @@ from dataclasses import replace
 from jupyter_gpu.model.annotations import Allocated, Attached
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_node.agent.rules import peers
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_node.agent.rules.use_class import reported
 from jupyter_gpu_node.holders.rules.rights import Rights, holders
@@ -57,7 +58,8 @@ def advance(
     found = found_holders(pod, scan, rights)
     allowed = frozenset(share.uuid for share in shares)
     known = pod.attached if pod.holdings_known else _with_unrecorded(pod, found, allowed | set(claimed))
-    if allocated is None and known is None and not pod.lacks:
+    peer = peers.recorded(pod.said, known) if pod.view and not pod.view.finished else None
+    if allocated is None and known is None and not pod.lacks and peer is None:
         return None
     held = {s.uuid for s in known.shares} | {d.uuid for d in known.draining} if known else set()
     held |= pod.granted.keys()
@@ -70,8 +72,9 @@ def advance(
     if allocated and len(shares) < len(allocated.shares):  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)
     opened, rests = _reported_use(pod, shares)
-    after = replace(after, open=opened, rests=rests, lacks=tuple(sorted(pod.lacks)))
-    return after if known or after.shares or after.draining or after.revision or after.lacks else None
+    after = replace(after, open=opened, rests=rests, lacks=tuple(sorted(pod.lacks)), peer=peer)
+    said = after.shares or after.draining or after.revision or after.lacks or after.peer
+    return after if known or said else None
 
 
 def lacking(devices: Collection[str] | None, gpus: Iterable[Gpu]) -> frozenset[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.rules.holdings import Holding
+from jupyter_gpu_node.agent.rules.peers import Said
 from jupyter_gpu_node.agent.rules.pod_view import PodView, without
 from jupyter_gpu_node.agent.rules.use_class import UseScans
 from jupyter_gpu_node.devices.guarded_pod import GuardedPod
@@ -60,6 +61,8 @@ class ManagedPod:
     warned: bool = False
     """Whether an Event said that it ran unguarded."""
     use: UseScans = field(default_factory=UseScans)
+    said: Said | None = None
+    """The keys that it said are its own, to this process; None: none yet."""
     lacks: frozenset[str] = frozenset()
     """UUIDs of GPUs whose devices its containers were created without."""
     began: int = 0

@@ -1,8 +1,9 @@
 """A socket for each slot, by which the Jupyter server in the pod asks about the node, its own GPUs and its pod.
 
 JSON lines: ``{"get": "node"}``, ``"sample"``, ``"details"`` or ``"totals"``, one answer each; after ``{"get": "pod"}``
-the connection streams the state of the pod, now and after each change, and takes no more requests. The pod is
-known by the slot in whose directory the socket lies: no pod can ask for another.
+the connection streams the state of the pod, now and after each change, and takes no more requests. ``{"put": "peer",
+…}`` says the pod's own public keys, as in ``attached``; it is answered with ``{"put": "peer"}``. The pod is
+known by the slot in whose directory the socket lies: no pod can ask for another, or speak for it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.service import Peer
+from jupyter_gpu_node.kubelet.rules import requests
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules import jupyter_server
 from jupyter_gpu_node.shares.server import peer
 
 NAME = "node.sock"
-MAX_REQUEST = 4096
 MAX_ANSWER = 2**20
 DEADLINE = 5.0
 """Seconds for an answer."""
@@ -30,6 +32,8 @@ Answer = Callable[[str, str], Awaitable[Mapping[str, Any]]]
 """Function from a pod's uid and the kind of request to the answer."""
 Follow = Callable[[str], AsyncIterator[Mapping[str, Any]]]
 """Function from a pod's uid to its states."""
+Put = Callable[[str, Peer], str]
+"""Function that takes over the keys of a pod, by its uid; it returns why it does not, empty if it does."""
 OfFirst = Callable[[ProcessId, str], bool]
 """Function, for a thread, that tells whether a process is the first of a container of that pod, or comes from it."""
 
@@ -37,11 +41,14 @@ OfFirst = Callable[[ProcessId, str], bool]
 class PodSockets:
     """All sockets of this node. ``directory`` returns the directory of a slot."""
 
-    def __init__(self, directory: Callable[[str], Path], answer: Answer, follow: Follow, of_first: OfFirst) -> None:
+    def __init__(
+        self, directory: Callable[[str], Path], answer: Answer, follow: Follow, of_first: OfFirst, put: Put
+    ) -> None:
         self._directory = directory
         self._answer = answer
         self._follow = follow
         self._of_first = of_first
+        self._put = put
         self._servers: dict[str, tuple[str, asyncio.Server]] = {}
         self._known: dict[str, dict[asyncio.StreamWriter, ProcessId]] = {}
         """Connections, by slot, of processes that come from the first of their container."""
@@ -78,13 +85,13 @@ class PodSockets:
             try:
                 if await asyncio.to_thread(self._of_first, process, uid):
                     known[writer] = process
-                await self._converse(uid, reader, writer)
+                await self._converse(slot, uid, reader, writer)
             finally:
                 connections.pop(writer, None)
                 known.pop(writer, None)
                 writer.close()
 
-        server = await asyncio.start_unix_server(connected, path, limit=MAX_REQUEST)
+        server = await asyncio.start_unix_server(connected, path, limit=requests.MAX_BYTES)
         path.chmod(0o666)  # any user of the container may ask
         self._servers[slot] = (uid, server)
 
@@ -105,29 +112,41 @@ class PodSockets:
         if server:
             server.close()
 
-    async def _converse(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, slot: str, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 try:
                     line = await reader.readline()  # a connection may stay silent: it shows that we live
                 except ValueError:  # longer than the limit
-                    await _send(writer, {"error": f"A request has at most {MAX_REQUEST} bytes."})
+                    await _send(writer, {"error": f"A request has at most {requests.MAX_BYTES} bytes."})
                     return
                 if not line:
                     return
                 try:
-                    what = _wanted(line)
+                    asked = requests.read(line)
                 except strict.FieldError as error:
                     async with asyncio.timeout(DEADLINE):
                         await _send(writer, {"error": str(error)})
                     continue
-                if what == "pod":
+                if asked == requests.POD:
                     await self._tell_states(uid, reader, writer)
                     return
                 async with asyncio.timeout(DEADLINE):
-                    await _send(writer, await self._answer(uid, what))
+                    answer = self._take(slot, uid, writer, asked) if isinstance(asked, Peer) else None
+                    await _send(writer, answer or await self._answer(uid, str(asked)))
         except (TimeoutError, OSError):
             writer.transport.abort()  # what it does not read would be kept for it
+
+    def _take(self, slot: str, uid: str, writer: asyncio.StreamWriter, peer: Peer) -> Mapping[str, Any]:
+        """Take over the pod's keys, from its server alone: two programs that each say others would never come to rest.
+
+        A worker's server is its first process.
+        """
+        known = self._known.get(slot, {})
+        if writer not in known or known[writer] != jupyter_server.server(known.values()):
+            return {"error": "Only the server of this pod says its keys: the first program that it was started for."}
+        refused = self._put(uid, peer)
+        return {"error": refused} if refused else {"put": "peer"}
 
     async def _tell_states(self, uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Send states until the other end hangs up or sends more. Raises `TimeoutError` if it does not read."""
@@ -148,12 +167,6 @@ class PodSockets:
             async for state in states:
                 async with asyncio.timeout(DEADLINE):
                     await _send(writer, state)
-
-
-def _wanted(line: bytes) -> str:
-    """Return the kind of a request. Raises `FieldError`."""
-    body = strict.an_object(strict.loads(line, MAX_REQUEST), "A request")
-    return strict.required(body, "get", strict.one_of("node", "sample", "details", "totals", "pod"))
 
 
 def _has_room(connections: dict[asyncio.StreamWriter, ProcessId], newcomer: ProcessId) -> bool:

@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.service import Peer
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.kubelet import pod_socket
-from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, NAME, PodSockets
+from jupyter_gpu_node.kubelet.pod_socket import MAX_CONNECTIONS, NAME, PodSockets, Put
+from tests.model.test_service import KEY
 
 SECONDS = 60.0
 SLOT = "slot-0000"
@@ -30,13 +32,13 @@ def pod(version: int, uid: str = "u", **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, pod_events: PodEvents) -> AsyncIterator[Path]:
+async def serving(folder: Path, pod_events: PodEvents, put: Put = lambda *_: "") -> AsyncIterator[Path]:
     """One slot's socket."""
 
     async def answer(uid: str, what: str) -> Mapping[str, Any]:
         return {"asked": what, "uid": uid}
 
-    sockets = PodSockets(lambda slot: folder / slot, answer, pod_events.follow, lambda *_: True)
+    sockets = PodSockets(lambda slot: folder / slot, answer, pod_events.follow, lambda *_: True, put)
     await sockets.serve(SLOT, "u")
     try:
         yield folder / SLOT / NAME
@@ -151,6 +153,53 @@ def test_nothing_is_kept_of_removed_pods() -> None:
         await following.aclose()  # type: ignore[attr-defined]
         pod_events.forget("nobody")
         assert not pod_events.known
+
+    asyncio.run(play())
+
+
+def test_keys_of_the_server_are_taken_over(folder: Path) -> None:
+    """And the reason if they are not; the connection goes on, also after what cannot be read."""
+    said: list[tuple[str, Peer]] = []
+
+    def put(uid: str, peer: Peer) -> str:
+        said.append((uid, peer))
+        return "" if len(said) == 1 else "too often"
+
+    async def play() -> None:
+        async with serving(folder, PodEvents(), put) as path:
+            reader, writer = await asyncio.open_unix_connection(path)
+
+            async def ask(body: Mapping[str, Any]) -> Any:
+                writer.write(json.dumps(body).encode() + b"\n")
+                return json.loads(await asyncio.wait_for(reader.readline(), SECONDS))
+
+            worker = {"put": "peer", "key": KEY, "port": 47100}
+            assert await ask(worker) == {"put": "peer"}
+            assert await ask({"put": "peer", "keys": {"w1": KEY}}) == {"error": "too often"}
+            assert "port" in (await ask({**worker, "port": 0}))["error"]
+            assert said == [("u", Peer(KEY, 47100)), ("u", Peer(keys=(("w1", KEY),)))]
+            assert await ask({"get": "node"}) == {"asked": "node", "uid": "u"}
+            writer.close()
+
+    asyncio.run(play())
+
+
+def test_flood_of_garbage_costs_no_memory(folder: Path) -> None:
+    """A client that sends and does not read is held up by the socket, and cut off; others are served meanwhile."""
+
+    async def play() -> None:
+        async with serving(folder, PodEvents()) as path:
+            with closing(socket.socket(socket.AF_UNIX)) as flood:
+                flood.connect(str(path))
+                flood.settimeout(0.2)
+                sent = 0
+                with suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
+                    while sent < 2**26:
+                        sent += await asyncio.to_thread(flood.send, b'{"put": "peer"}\n' * 4096)
+                assert sent < 2**24
+                follower = await Follower.at(path)
+                assert (await follower.line())["pod"] is None
+                follower.writer.close()
 
     asyncio.run(play())
 

@@ -181,7 +181,7 @@ async def container(
     def of_first(process: ProcessId, pod: str) -> bool:
         return origin.of_first(process, pod, group.parent)
 
-    sockets = PodSockets(lambda _: folder, answer, PodEvents().follow, of_first)
+    sockets = PodSockets(lambda _: folder, answer, PodEvents().follow, of_first, lambda *_: "")
     await sockets.serve("slot-1", uid)
     before = ["unshare", "--pid", "--fork", "--kill-child"] if own_pids else []
     play(group, folder, spawn, *before, sys.executable, "-c", ACTOR, "first", str(folder))

@@ -11,6 +11,7 @@ from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,
     REQUESTED,
+    WORKER,
     Allocated,
     Attached,
     decode_allocated,
@@ -35,6 +36,8 @@ class PodView:
     attached: Attached | None = None
     memory: int | None = None
     """Bytes of GPU memory that the user wants each share to have, and no more."""
+    worker: bool = False
+    """Whether it is a worker of a notebook."""
     version: str = ""
     problem: str = ""
     """Reason why ``allocated`` cannot be read: then nothing is changed."""
@@ -78,6 +81,7 @@ def read(pod: Mapping[str, Any]) -> PodView:
         allocated=allocated,
         attached=attached,
         memory=requested.wish.memory if requested else None,
+        worker=objects.annotation(pod, WORKER) is not None,
         version=objects.resource_version(pod),
         problem=problem,
     )
