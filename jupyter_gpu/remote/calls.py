@@ -65,12 +65,12 @@ def perform(
     Raises what the function raises; `CannotSend` if something could not be loaded there, and then it was not called, or
     if the result cannot be sent; `TooLarge` if it has more than ``limit`` bytes; `WorkerLost`; KeyboardInterrupt.
     """
-    if failed := connection.push(prepared):
+    if failed := connection.push(prepared, listener):
         raise _unsent(failed)
     reply = connection.run(_CODE, listener)["content"]
     try:
         if reply["status"] == "ok":
-            return _pulled(connection, space, RESULT, limit)
+            return _pulled(connection, space, RESULT, limit, listener)
         raise _error(connection, space, reply)
     finally:
         with suppress(WorkerLost):  # a result that is here counts
@@ -85,9 +85,11 @@ def _unsent(why: Mapping[str, str]) -> CannotSend:
     return CannotSend(gettext("%1, which the function uses, cannot be sent: %2.", name, reason))
 
 
-def _pulled(connection: Connection, space: Namespace, name: str, limit: int | None) -> Any:
+def _pulled(
+    connection: Connection, space: Namespace, name: str, limit: int | None, listener: Listener | None = None
+) -> Any:
     """Return a value of the worker; raises `CannotSend` and `TooLarge`."""
-    chunks, failed, large = connection.pull([name], limit=limit, host_copies=True)
+    chunks, failed, large = connection.pull([name], listener, limit=limit, host_copies=True)
     if large:
         raise TooLarge(gettext("The result of the function is larger than %1 bytes.", limit))
     with _SPACE:

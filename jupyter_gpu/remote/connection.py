@@ -7,6 +7,8 @@ becomes a message, as KeyboardInterrupt between receiving and handling would los
 
 from __future__ import annotations
 
+import logging
+import select
 import signal
 import threading
 import time
@@ -21,11 +23,14 @@ from zmq.utils.monitor import recv_monitor_message
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
-from jupyter_gpu.remote import PYTHON, codec
+from jupyter_gpu.remote import PYTHON, certificates, codec
+from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large
 from jupyter_gpu.remote.codec import Chunk
-from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started, Word
+
+log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
@@ -152,6 +157,8 @@ class Listener:
     """With a question of ``input()``, and whether it is for a password; None: there is nobody to ask."""
     say: Callable[[str], None] = lambda _: None
     """With a sentence for the user."""
+    progress: Callable[[Transfer], None] = lambda _: None
+    """Again and again while a large message is sent or received."""
 
 
 class Connection:
@@ -166,6 +173,7 @@ class Connection:
         self._context = zmq.Context()
         self._lock = threading.Lock()
         self._interrupts = Interrupts()
+        self._bulk = BulkClient()
         self.lost = False
         """Whether the connection has ended."""
         try:
@@ -197,6 +205,7 @@ class Connection:
     def close(self) -> None:
         """Close the channels; the kernel goes on."""
         self.lost = True
+        self._bulk.close()
         self._context.destroy(linger=0)
 
     def kill(self, patience: float = PATIENCE) -> None:
@@ -225,19 +234,66 @@ class Connection:
         self._interrupts.add()
 
     def push(self, chunks: Sequence[Chunk], listener: Listener | None = None) -> dict[str, str]:
-        """Bind values there; return why some could not be."""
+        """Bind values there; return why some could not be. Raises `CannotSend` if none could be sent."""
         header, parts = codec.frames(chunks)
-        reply = self.request("gpu_push", {"chunks": header}, listener, buffers=parts)
-        return dict(_done(reply)["content"]["failed"])
+        with self._bulk.lock:
+            by_tls = is_large(parts) and (self._bulk.is_open or self._open_bulk())
+            sending = Sending(parts) if by_tls else None
+            content = {"chunks": header, "bulk": by_tls}
+            reply = self.request("gpu_push", content, listener, buffers=() if by_tls else parts, transfer=sending)
+        return dict(self._moved(reply, sending)["content"]["failed"])
 
     def pull(
-        self, names: Sequence[str], *, limit: int | None = None, host_copies: bool = False
+        self,
+        names: Sequence[str],
+        listener: Listener | None = None,
+        *,
+        limit: int | None = None,
+        host_copies: bool = False,
     ) -> tuple[list[Chunk], dict[str, str], list[str]]:
-        """Return values, why others cannot be sent, and the names of those above the limit of bytes."""
+        """Return values, why others cannot be sent, and the names of those above the limit of bytes.
+
+        Raises `CannotSend` if none could be received.
+        """
         asked = {"names": list(names), "limit": limit, "host_copies": host_copies}
-        reply = _done(self.request("gpu_pull", asked))
+        with self._bulk.lock:
+            reply, parts = self._pulled({**asked, "connect": self._bulk.usable}, listener)
+            if reply["content"].get("connect"):  # they are large, and there is no connection for them yet
+                self._open_bulk()
+                reply, parts = self._pulled({**asked, "connect": False}, listener)
         content = reply["content"]
-        return codec.read_frames(content["chunks"], reply["buffers"]), content["failed"], content["large"]
+        return codec.read_frames(content["chunks"], parts), content["failed"], content["large"]
+
+    def _pulled(self, asked: Mapping[str, Any], listener: Listener | None) -> tuple[Message, Sequence[Any]]:
+        receiving = Receiving() if self._bulk.is_open else None
+        asked = {**asked, "bulk": receiving is not None}
+        reply = self._moved(self.request("gpu_pull", asked, listener, transfer=receiving), receiving)
+        return reply, receiving.parts if receiving is not None and reply["content"]["bulk"] else reply["buffers"]
+
+    def _open_bulk(self) -> bool:
+        """Open the connection for large objects; False where that is not possible, and they go as others do."""
+        if self._bulk.usable:
+            own = certificates.make()
+            try:
+                answer = _done(self.request("gpu_bulk", {"certificate": own.text}))["content"]
+                port = strict.required(answer, "port", strict.integer(1, 65535))
+                peer = strict.required(answer, "certificate", certificates.read_certificate)
+                self._bulk.connect(self.address.address, port, own, peer)
+            except (WorkerRefused, strict.FieldError, OSError) as error:
+                log.info("Large objects go to the worker on %s without TLS: %s", self.address.where, error)
+                self._bulk.usable = False
+        return self._bulk.is_open
+
+    def _moved(self, reply: Message, transfer: Transfer | None) -> Message:
+        """Return the reply to a message that a transfer belonged to; raises what went wrong there."""
+        content = reply["content"]
+        broken = content.get("ename") == TransferBroken.__name__
+        if transfer is not None and (transfer.error or broken) and content.get("ename") != "KeyboardInterrupt":
+            why = content["evalue"] if broken else transfer.error
+            raise CannotSend(
+                gettext("The connection for large objects to the worker on %1 broke: %2.", self.address.where, why)
+            )
+        return _done(reply)
 
     def run(self, code: str, listener: Listener | None = None) -> Message:
         """Run code there; return the reply, whose status may be ``error``."""
@@ -253,10 +309,11 @@ class Connection:
         *,
         buffers: Sequence[Any] = (),
         replies: bool = True,
+        transfer: Transfer | None = None,
     ) -> Message:
         """Send a request; return its reply when the kernel is idle again. Raises `WorkerLost`.
 
-        The reply is empty for a message that has none, such as one of a widget.
+        The reply is empty for a message that has none, such as one of a widget. ``transfer`` moves by TLS meanwhile.
         """
         with self._lock:
             if self.lost:
@@ -266,16 +323,43 @@ class Connection:
                 try:
                     message = self._session.msg(kind, dict(content))
                     self._session.send(self._shell, message, buffers=list(buffers))
-                    pending = _Request(message["header"]["msg_id"], listener or Listener(), not replies)
-                    while not pending.done:
-                        self._turn(pending, interrupts)
+                    pending = _Request(message["header"]["msg_id"], listener or Listener(), not replies, transfer)
+                    with self._moving(transfer):
+                        while not pending.done:
+                            self._turn(pending, interrupts)
                 except BaseException:
                     self.close()
                     raise
             return pending.reply
 
+    @contextmanager
+    def _moving(self, transfer: Transfer | None) -> Iterator[None]:
+        """Have the poller look after a transfer; one that stopped in its middle ends its connection."""
+        socket = self._bulk.socket
+        if transfer is None or socket is None:
+            yield
+            return
+        self._poller.register(socket, zmq.POLLOUT if transfer.wants == select.POLLOUT else zmq.POLLIN)
+        try:
+            yield
+        finally:
+            with suppress(KeyError):  # it broke
+                self._poller.unregister(socket)
+            if transfer.stopped:
+                self._bulk.close()
+
+    def _move(self, pending: _Request, events: Mapping[Any, int]) -> None:
+        socket, transfer = self._bulk.socket, pending.transfer
+        if transfer is None or socket is None or socket.fileno() not in events:
+            return
+        transfer.step(socket)
+        pending.listener.progress(transfer)
+        if transfer.complete or transfer.error:
+            self._poller.unregister(socket)
+
     def _turn(self, pending: _Request, interrupts: Interrupts) -> None:
         events = dict(self._poller.poll(TICK))
+        self._move(pending, events)
         ended = self._monitor in events  # then the last words may be in any channel
         for socket in (self._iopub, self._shell, self._stdin, self._control):
             while (ended or socket in events) and (message := self._receive(socket)) is not None:
@@ -324,16 +408,22 @@ class Connection:
 class _Request:
     """A request that runs."""
 
-    def __init__(self, identity: str, listener: Listener, replied: bool) -> None:
-        self.id, self.listener = identity, listener
+    def __init__(self, identity: str, listener: Listener, replied: bool, transfer: Transfer | None) -> None:
+        self.id, self.listener, self.transfer = identity, listener, transfer
         self.reply: Message = {}
         self.interrupts = 0
         self._replied, self._idle = replied, False
 
     @property
     def done(self) -> bool:
-        """Whether its reply and all of its output have arrived."""
-        return self._replied and self._idle
+        """Whether its reply and all of its output have arrived, and what came with it."""
+        return self._replied and self._idle and not self._receives
+
+    @property
+    def _receives(self) -> bool:
+        transfer = self.transfer
+        awaited = isinstance(transfer, Receiving) and self.reply["content"].get("bulk", False)
+        return transfer is not None and awaited and not (transfer.complete or transfer.error)
 
     def published(self, message: Message) -> None:
         """Handle a message of the iopub channel; that of an earlier request, such as one of a thread, is shown, too."""

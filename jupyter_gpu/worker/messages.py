@@ -4,6 +4,7 @@ Names and values travel by two requests on the shell channel:
 
 - ``gpu_push``: buffers are bound in the namespace (`codec.load`); its reply names what could not be loaded.
 - ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
+- ``gpu_bulk``: a connection by TLS is opened, by which the buffers of both others go where they are large.
 
 Stock ipykernel raises KeyboardInterrupt wherever it is between two cells, or drops it, and then no reply comes. Here
 ``interrupt_request`` says which request it means (``of``): SIGINT is raised once, and inside that request only. If it
@@ -19,7 +20,9 @@ from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 
-from jupyter_gpu.remote import codec
+from jupyter_gpu.remote import certificates, codec
+from jupyter_gpu.remote.bulk import is_large
+from jupyter_gpu.worker.bulk import BulkServer
 
 Reply = dict[str, Any]
 MAX_EARLY = 100
@@ -29,7 +32,7 @@ MAX_EARLY = 100
 class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
     """The kernel of a worker."""
 
-    msg_types: ClassVar = [*IPythonKernel.msg_types, "gpu_push", "gpu_pull"]
+    msg_types: ClassVar = [*IPythonKernel.msg_types, "gpu_push", "gpu_pull", "gpu_bulk"]
     control_msg_types: ClassVar = [name for name in IPythonKernel.control_msg_types if name != "execute_request"]
 
     def __init__(self, **kwargs: Any) -> None:
@@ -37,6 +40,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         self._running: str | None = None
         self._due: str | None = None
         self._early: dict[str, None] = {}
+        self._bulk = BulkServer()
         signal.signal(signal.SIGINT, self._on_sigint)
 
     def pre_handler_hook(self) -> None:
@@ -96,7 +100,8 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         """Bind what was sent."""
 
         async def work() -> Reply:
-            chunks = codec.read_frames(parent["content"]["chunks"], parent["buffers"])
+            parts = self._bulk.receive() if parent["content"].get("bulk") else parent["buffers"]
+            chunks = codec.read_frames(parent["content"]["chunks"], parts)
             return {"status": "ok", "failed": codec.load(self.shell.user_ns, chunks)}
 
         await self._answer(stream, ident, parent, work, [])
@@ -110,10 +115,27 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             copies = bool(asked.get("host_copies"))
             found = codec.measure(space, asked["names"], limit=asked.get("limit"), host_copies=copies, follow=False)
             header, made = codec.frames(codec.chunks(space, found, found.pickled, host_copies=copies))
-            parts.extend(made)
-            return {"status": "ok", "chunks": header, "failed": dict(found.failed), "large": sorted(found.large)}
+            by_tls = is_large(made) and bool(asked.get("bulk"))
+            if is_large(made) and not by_tls and asked.get("connect"):
+                return {"status": "ok", "connect": True, "bulk": False}
+            if by_tls:
+                self._bulk.send(made)
+            else:
+                parts.extend(made)
+            answer = {"chunks": header, "failed": dict(found.failed), "large": sorted(found.large)}
+            return {"status": "ok", **answer, "bulk": by_tls}
 
         await self._answer(stream, ident, parent, work, parts)
+
+    async def gpu_bulk(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Listen for the connection by TLS, for the peer whose certificate was sent."""
+
+        async def work() -> Reply:
+            peer = certificates.read_certificate(parent["content"]["certificate"], "certificate")
+            port, certificate = self._bulk.listen(self.parent.run.address, peer)
+            return {"status": "ok", "port": port, "certificate": certificate}
+
+        await self._answer(stream, ident, parent, work, [])
 
     async def _answer(
         self, stream: Any, ident: Any, parent: dict[str, Any], work: Callable[[], Awaitable[Reply]], parts: list[Any]
