@@ -158,7 +158,7 @@ def load_ipython_extension(shell: Any) -> None:
     magic.register(shell)
 
 
-def _make_calls(runner: Runner, at_least: Callable[[float | str], AtLeast]) -> Calls:
+def _make_calls(runner: Runner, at_least: Callable[..., AtLeast]) -> Calls:
     """Return what `gpu.run` and its kin are made with. Raises `ExtraNotInstalled`."""
     try:
         from jupyter_gpu.remote.gpu_calls import GpuCalls

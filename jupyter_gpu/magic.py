@@ -25,11 +25,22 @@ _HELP = "See %gpu?"
 
 def register(shell: Any) -> None:
     """Register the magic and its completion in the IPython of ``shell``."""
-    shell.register_magic_function(gpu, "line", "gpu")
+    shell.register_magic_function(gpu, "line_cell", "gpu")
     shell.set_hook("complete_command", complete, str_key="%gpu")
 
+    def in_place(lines: list[str]) -> list[str]:
+        first = next((at for at, text in enumerate(lines) if text.strip()), None)
+        if first is None or lines[first].split()[:1] != ["%%gpu"]:
+            return lines
+        from jupyter_gpu.remote import cell_magic
 
-def gpu(line: str) -> Any:
+        return cell_magic.in_place(shell, lines, first)
+
+    in_place.has_side_effects = True  # type: ignore[attr-defined] # not called to find out whether a cell is complete
+    shell.input_transformers_cleanup.insert(0, in_place)
+
+
+def gpu(line: str, cell: str | None = None) -> Any:
     """Show or change the GPUs of this Jupyter server.
 
     %gpu                           the current state
@@ -42,12 +53,26 @@ def gpu(line: str) -> Any:
     %gpu usage                     what was held and used
 
     Variables can be used: %gpu {n}. It returns what gpu.status() does: now = %gpu 2
+
+    %%gpu 2                        a cell with at least two GPUs, until its end; where CUDA has started in this
+                                   kernel and cannot use them, it runs in a process of its own
+    %%gpu 2 --fresh                always in that process: its variables stay while the GPUs are the same
+    %%gpu 2 -i data -o model       sends data although it is not seen that the cell uses it; brings model
+                                   whatever its size
     """
     import shlex
 
     from jupyter_gpu.kernel.api import gpu as here
     from jupyter_gpu.model.errors import InvalidRequest
 
+    if cell is not None or line.startswith("cell"):  # `in_place` has put it there
+        from IPython.core.getipython import get_ipython
+
+        from jupyter_gpu.remote import cell_magic
+
+        if cell is None:
+            return cell_magic.hold(get_ipython(), line.removeprefix("cell"))
+        return cell_magic.run(get_ipython(), line, cell)
     try:
         words = shlex.split(line)
     except ValueError as error:

@@ -176,6 +176,11 @@ class ServerGpus:
 
         return lambda function: Task(self, function, gpus)
 
+    @property
+    def remote(self) -> Any:
+        """The values that stayed in a worker after a cell with ``%%gpu``, by name: ``gpu.remote.model.get()``."""
+        return self._remote().remote
+
     def _remote(self) -> Calls:
         if self._calls is None:
             from jupyter_gpu import _make_calls  # `remote` stands above this folder

@@ -22,7 +22,8 @@ _WIDTH = 88
 _BOLD, _PLAIN = "\x1b[1;31m", "\x1b[0m"
 _OURS, _IPYTHON = str(Path(__file__).parents[1]), "/site-packages/IPython/"
 _MAGIC = re.compile(r"(.*)get_ipython\(\)\.run_line_magic\('gpu', ('.*'|\".*\")\)")
-"""The call into which IPython turns ``%gpu``."""
+"""The call into which IPython turns ``%gpu``; and ``%%gpu`` if the cell runs in this kernel (``cell 2``)."""
+_CELL_MAGIC = re.compile(r"get_ipython\(\)\.run_cell_magic\('gpu', ('(?:[^'\\]|\\.)*'|\"[^\"]*\"), .*")
 _WITHOUT_STATE = (InvalidRequest, NotPermitted, ServerUnreachable)
 """Errors that need no state of the server, or whose server would not answer."""
 _PATIENCE = 1.0
@@ -63,8 +64,15 @@ def _where(error: GpuError) -> Iterator[str]:
 
 def _typed(line: str) -> str:
     """Return a magic as it is written in the cell."""
+    if match := _CELL_MAGIC.match(line):
+        return f"%%gpu {ast.literal_eval(match[1])}".rstrip()
     match = _MAGIC.fullmatch(line)
-    return f"{match[1]}%gpu {ast.literal_eval(match[2])}".rstrip() if match else line
+    if match is None:
+        return line
+    words: str = ast.literal_eval(match[2])
+    if words.startswith("cell"):
+        return f"%%gpu {words.removeprefix('cell').strip()}".rstrip()
+    return f"{match[1]}%gpu {words}".rstrip()
 
 
 def _have(error: GpuError) -> str:

@@ -19,6 +19,12 @@ R = TypeVar("R")
 class Calls(Protocol):
     """Calls of functions in other processes; the methods are those of `ServerGpus`."""
 
+    remote: Any
+    """The values that stayed there, by name."""
+
+    def cell(self, code: Any, gpus: float | str, timeout: float | None) -> None:
+        """Run a cell."""
+
     def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
     ) -> Any:

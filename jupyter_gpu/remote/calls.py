@@ -7,7 +7,7 @@ worker, like every change of an argument.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,8 +17,10 @@ from jupyter_gpu.remote.codec import Chunk, Namespace, TooLarge
 from jupyter_gpu.remote.connection import Connection, Listener
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 
-CALL, RESULT, ERROR = "_gpu_call", "_gpu_result", "_gpu_error"
-"""Names in the worker's namespace during a call: what is called, what it returned, what it raised."""
+CALL, RESULT, ERROR, ASIDE = "_gpu_call", "_gpu_result", "_gpu_error", "_gpu_aside"
+"""Names in the worker's namespace during a call: what is called, what it returned, what it raised, and values of cells
+in whose place the call has its own.
+"""
 _SPACE = threading.Lock()
 """Held while a name of ours is in the notebook's namespace: several calls may run at once."""
 _CODE = f"""
@@ -29,6 +31,10 @@ except BaseException as {ERROR}_:
     raise
 finally:
     del {CALL}
+"""
+_END = f"""
+globals().update(globals().pop({ASIDE!r}, {{}}))
+globals().pop({RESULT!r}, None), globals().pop({ERROR!r}, None), globals().pop({CALL!r}, None); None
 """
 
 
@@ -59,22 +65,31 @@ def perform(
     prepared: Sequence[Chunk],
     listener: Listener | None = None,
     limit: int | None = None,
+    kept: Collection[str] = (),
 ) -> Any:
     """Call what was prepared in the worker and return its result.
+
+    Names that are ``kept``, as cells use them, have the same values there afterwards.
 
     Raises what the function raises; `CannotSend` if something could not be loaded there, and then it was not called, or
     if the result cannot be sent; `TooLarge` if it has more than ``limit`` bytes; `WorkerLost`; KeyboardInterrupt.
     """
-    if failed := connection.push(prepared, listener):
-        raise _unsent(failed)
-    reply = connection.run(_CODE, listener)["content"]
+    aside = sorted({name for chunk in prepared for name in chunk.names} & set(kept))
     try:
+        if aside:
+            connection.run(f"{ASIDE} = {{name: globals()[name] for name in {aside!r} if name in globals()}}")
+        if failed := connection.push(prepared, listener):
+            raise _unsent(failed)
+        reply = connection.run(_CODE, listener)["content"]
         if reply["status"] == "ok":
             return _pulled(connection, space, RESULT, limit, listener)
-        raise _error(connection, space, reply)
+        error = raised(connection, space, reply, ERROR)
+        if not isinstance(error, KeyboardInterrupt):
+            error.add_note("In the worker:\n" + "\n".join(reply["traceback"]))
+        raise error
     finally:
         with suppress(WorkerLost):  # a result that is here counts
-            connection.run(f"globals().pop({RESULT!r}, None), globals().pop({ERROR!r}, None); None")
+            connection.run(_END)
 
 
 def _unsent(why: Mapping[str, str]) -> CannotSend:
@@ -92,21 +107,20 @@ def _pulled(
     chunks, failed, large = connection.pull([name], listener, limit=limit, host_copies=True)
     if large:
         raise TooLarge(gettext("The result of the function is larger than %1 bytes.", limit))
-    with _SPACE:
-        failed |= codec.load(space, chunks)
-        value = space.pop(name, None)
-    if failed:
+    found, unread = codec.loaded(space, chunks)
+    if failed := {**failed, **unread}:
         raise CannotSend(gettext("The result of the function cannot be sent: %1.", failed[name]))
-    return value
+    return found.get(name)
 
 
-def _error(connection: Connection, space: Namespace, reply: Mapping[str, Any]) -> BaseException:
-    """Return the error that the function raised, with its traceback there as a note."""
+def raised(connection: Connection, space: Namespace, reply: Mapping[str, Any], place: str) -> BaseException:
+    """Return the error of a reply; ``place`` is an expression for it there."""
     if reply["ename"] == "KeyboardInterrupt":
         return KeyboardInterrupt()
-    error: BaseException = WorkerRefused(f"{reply['ename']}: {reply['evalue']}")
+    if place != ERROR:
+        connection.run(f"{ERROR} = {place}")
     with suppress(CannotSend):
-        raised = _pulled(connection, space, ERROR, None)
-        error = raised if isinstance(raised, BaseException) else error
-    error.add_note("In the worker:\n" + "\n".join(reply["traceback"]))
-    return error
+        error = _pulled(connection, space, ERROR, None)
+        if isinstance(error, BaseException):
+            return error
+    return WorkerRefused(f"{reply['ename']}: {reply['evalue']}")

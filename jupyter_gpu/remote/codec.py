@@ -190,16 +190,22 @@ def load(space: Namespace, received: Iterable[Chunk]) -> dict[str, str]:
 
     Of a chunk in which one fails, no name is bound.
     """
+    found, failed = loaded(space, received)
+    space.update(found)
+    return failed
+
+
+def loaded(space: Namespace, received: Iterable[Chunk]) -> tuple[Namespace, dict[str, str]]:
+    """Return the values of all chunks, made for a namespace but not bound there, and the reasons of the others."""
     failed: dict[str, str] = {}
-    loaded: dict[str, object] = {}
+    found: Namespace = {}
     for chunk in received:
         try:
             unpickler = _Unpickler(space, chunk)
-            loaded.update({name: unpickler.load() for name in chunk.names})
+            found.update({name: unpickler.load() for name in chunk.names})
         except Exception as error:  # whatever the value's own code raises
             failed |= dict.fromkeys(chunk.names, reason(error))
-    space.update(loaded)
-    return failed
+    return found, failed
 
 
 def frames(sent: Sequence[Chunk]) -> tuple[list[dict[str, Any]], list[Any]]:

@@ -12,7 +12,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -294,6 +294,17 @@ class Connection:
                 gettext("The connection for large objects to the worker on %1 broke: %2.", self.address.where, why)
             )
         return _done(reply)
+
+    def watch(
+        self, assigns: Iterable[str], deletes: Iterable[str], needed: Iterable[str], forget: Iterable[str], count: int
+    ) -> None:
+        """Have the kernel forget names, and watch what the next cell does, whose number is given."""
+        names = {"assigns": sorted(assigns), "deletes": sorted(deletes), "needed": sorted(needed)}
+        _done(self.request("gpu_watch", {**names, "forget": sorted(forget), "count": count}))
+
+    def outcome(self, outputs: Iterable[str]) -> Message:
+        """Return what the cell did since `watch`; names of ``outputs`` are not measured."""
+        return dict(_done(self.request("gpu_outcome", {"outputs": sorted(outputs)}))["content"])
 
     def run(self, code: str, listener: Listener | None = None) -> Message:
         """Run code there; return the reply, whose status may be ``error``."""

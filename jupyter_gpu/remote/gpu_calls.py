@@ -20,8 +20,10 @@ from jupyter_gpu.model.errors import InvalidRequest, StaleGeneration
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls
+from jupyter_gpu.remote.cell import Cell, CellCode
 from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
+from jupyter_gpu.remote.handles import Handles, Remote
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules.keeping import Gpus, sets, usable
 
@@ -37,9 +39,11 @@ GRACE = 5.0
 class GpuCalls:
     """The calls of one `gpu`; ``at_least`` makes the block around each."""
 
-    def __init__(self, runner: Runner, at_least: Callable[[float | str], AtLeast]) -> None:
+    def __init__(self, runner: Runner, at_least: Callable[..., AtLeast]) -> None:
         self._runner, self._at_least = runner, at_least
         self.worker = OwnWorker(lambda: runner.client)
+        self._handles = Handles()
+        self.remote = Remote(self._handles)
 
     def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
@@ -47,8 +51,15 @@ class GpuCalls:
         """Call a function; see `ServerGpus.run`."""
         milli = amount(gpus)
         call = Call(self.worker, function, arguments, named, alone=True)
-        with self._held(gpus, milli) as view:
+        with self._held(gpus, milli) as (view, _):
             return call.run(usable, view)
+
+    def cell(self, code: CellCode, gpus: float | str, timeout: float | None) -> None:
+        """Run a cell; raises what it raises."""
+        milli = amount(gpus)
+        cell = Cell(self.worker, self._handles, namespace(), code)
+        with self._held(gpus, milli, timeout) as (view, ends):
+            cell.run(view, ends=ends)
 
     async def arun(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
@@ -67,7 +78,7 @@ class GpuCalls:
         if not todo:
             return []
         calls_of_all = Map(self.worker, function, todo, milli, return_exceptions)
-        with self._held(gpus, milli) as view:
+        with self._held(gpus, milli) as (view, _):
             return calls_of_all.run(view)
 
     def make_room(self, milli: int = 0) -> None:
@@ -75,13 +86,15 @@ class GpuCalls:
         self.worker.make_room(milli)
 
     @contextmanager
-    def _held(self, gpus: float | str, milli: int) -> Iterator[View]:
+    def _held(self, gpus: float | str, milli: int, timeout: float | None = None) -> Iterator[tuple[View, bool]]:
+        """Hold GPUs meanwhile; yield the view of now, and whether the worker's kernels end with the block."""
         before = self._runner.run(_now()).view
-        with self._at_least(gpus) as status:
+        ends = before.status.requested < milli
+        with self._at_least(gpus, timeout=timeout) as status:
             try:
-                yield status.view
+                yield status.view, ends
             finally:
-                if before.status.requested < milli:
+                if ends:
                     self.worker.make_room()
 
     @asynccontextmanager
@@ -124,7 +137,7 @@ class Call:
             if self._cancelled:
                 raise Cancelled
             listener = seat.shown.listener(alone=self._alone)
-            return calls.perform(seat.connection, self._space, self._prepared, listener)
+            return calls.perform(seat.connection, self._space, self._prepared, listener, kept=seat.there)
         finally:
             with self._lock:
                 self._seat = None

@@ -5,26 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.quantity import format_bytes
 from jupyter_gpu.remote import codec
-
-
-class WorkerGone(RuntimeError):
-    """The error of a handle whose worker has ended: the value is lost."""
+from jupyter_gpu.remote.errors import WorkerLost
 
 
 class Handle:
     """A value in a worker: ``where`` the worker is, its ``size`` in bytes or None, and the name of its ``type``."""
 
-    def __init__(self, name: str, where: str, kind: str, size: int | None, fetch: Callable[[str], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        where: str,
+        kind: str,
+        size: int | None,
+        fetch: Callable[[str], Any],
+        drop: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.name, self.where, self.type, self.size = name, where, kind, size
         self._fetch: Callable[[str], Any] | None = fetch
+        self._drop = drop
 
     def get(self) -> Any:
-        """Return the value, brought here; raises WorkerGone, and what the worker says if it cannot be sent."""
+        """Return the value, brought here; raises `WorkerLost`, and what the worker says if it cannot be sent."""
         if self._fetch is None:
-            raise WorkerGone(f"{self.name} was in the worker on {self.where}, which has ended: make it again.")
+            raise WorkerLost(
+                gettext("%1 was in the worker on %2, which has ended: make it again.", self.name, self.where)
+            )
         return self._fetch(self.name)
+
+    def drop(self) -> None:
+        """Delete the value there."""
+        if self._fetch is not None:
+            self._drop(self.name)
+            self._fetch = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the worker has ended."""
+        return self._fetch is None
 
     def lose(self) -> None:
         """Note that the worker has ended."""
@@ -50,22 +70,14 @@ class Handles:
         """Keep a handle in place of an earlier one of that name."""
         self.by_name[handle.name] = handle
 
-    def lose(self, where: str) -> None:
-        """Note that the worker at a place has ended."""
-        for handle in self.by_name.values():
-            if handle.where == where:
-                handle.lose()
-
 
 class Remote:
     """The values that stayed in workers, as attributes; ``del gpu.remote.model`` ends one there."""
 
     __handles: Handles
-    __drop: Callable[[Handle], None]
 
-    def __init__(self, handles: Handles, drop: Callable[[Handle], None]) -> None:
+    def __init__(self, handles: Handles) -> None:
         object.__setattr__(self, "_Remote__handles", handles)
-        object.__setattr__(self, "_Remote__drop", drop)
 
     def __getattr__(self, name: str) -> Handle:
         try:
@@ -84,7 +96,7 @@ class Remote:
         raise AttributeError(f"{name} cannot be set here: assign it in a cell that runs in the worker.")
 
     def __delattr__(self, name: str) -> None:
-        self.__drop(getattr(self, name))
+        getattr(self, name).drop()
         del self.__handles.by_name[name]
 
     def __iter__(self) -> Iterator[str]:

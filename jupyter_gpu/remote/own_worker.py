@@ -25,10 +25,12 @@ from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote.connection import Connection, Listener, ask
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.handles import Handle
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.output import Shown
 from jupyter_gpu.remote.rules.control import MAX_KERNELS, Kill
 from jupyter_gpu.remote.rules.keeping import Gpus, is_kept, milli_of, share_one
+from jupyter_gpu.remote.rules.shipping import There
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +59,23 @@ class Seat:
     """The view by which it was given them."""
     connection: Connection | None = None
     shown: Shown | None = None
+    there: dict[str, There] = field(default_factory=dict)
+    """The names that its namespace has from cells, or for them."""
+    handles: list[Handle] = field(default_factory=list)
+    """Handles of values that it has."""
 
     def kept(self, view: View | None) -> bool:
         """Tell whether it is kept as it rests, by the latest view."""
         if self.connection is None or not self.connection.lives():
             return False
         return view is None or _is_older(view, self.since) or is_kept(self.given, view)
+
+    def lose(self) -> None:
+        """Note that what it had is lost."""
+        self.there.clear()
+        for handle in self.handles:
+            handle.lose()
+        self.handles.clear()
 
 
 class Cancelled(Exception):
@@ -104,6 +117,11 @@ class OwnWorker:
     def view(self) -> View | None:
         """The latest view that was heard of while there are kernels."""
         return self._state.view
+
+    def has(self, name: str) -> bool:
+        """Tell whether a kernel that rests has a name from cells."""
+        with self._state.changed:
+            return any(name in seat.there for seat in self._state.resting)
 
     @contextmanager
     def watched(self, view: View) -> Iterator[None]:
@@ -173,6 +191,7 @@ class OwnWorker:
     def end(self, seat: Seat) -> None:
         """End a kernel, also in the middle of a call."""
         local = self._state.local
+        seat.lose()
         if seat.shown is not None:
             seat.shown.close()
         if seat.connection is None:
@@ -194,6 +213,7 @@ class OwnWorker:
                 state.follower.end()
         for seat in state.resting:
             assert seat.connection is not None
+            seat.lose()
             seat.connection.close()
         if state.local is not None:
             state.local.close()
@@ -268,6 +288,8 @@ class OwnWorker:
 
     def _forked(self) -> None:
         state, self._state = self._state, _State()
+        for seat in (*state.resting, *state.working.values()):
+            seat.lose()
         if state.local is not None:
             state.local.forget()
 

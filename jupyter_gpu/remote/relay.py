@@ -35,7 +35,7 @@ class Relay:
         if kind in KEPT_BACK:
             return
         if kind == "execute_result":
-            content = {**content, "execution_count": self._kernel.execution_count}
+            content = {**content, "execution_count": self._kernel.shell.displayhook.prompt_count}
         elif kind in ("comm_open", "comm_close"):
             self._follow(kind, str(content["comm_id"]))
         sys.stdout.flush()  # what was printed here before comes before it

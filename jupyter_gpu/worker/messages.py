@@ -6,6 +6,11 @@ Names and values travel by two requests on the shell channel:
 - ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
 - ``gpu_bulk``: a connection by TLS is opened, by which the buffers of both others go where they are large.
 
+Around a cell stand two others, as it is to be known what it did (`watched.Watch`):
+
+- ``gpu_watch``: names are deleted, and what the cell assigns is watched from now on; the cell has a number.
+- ``gpu_outcome``: the reply names what the cell assigned, deleted and changed, with sizes of what it assigned.
+
 Stock ipykernel raises KeyboardInterrupt wherever it is between two cells, or drops it, and then no reply comes. Here
 ``interrupt_request`` says which request it means (``of``): SIGINT is raised once, and inside that request only. If it
 comes before its request, it waits for it.
@@ -22,6 +27,9 @@ from ipykernel.ipkernel import IPythonKernel
 
 from jupyter_gpu.remote import certificates, codec
 from jupyter_gpu.remote.bulk import is_large
+from jupyter_gpu.remote.rules.names import CellNames
+from jupyter_gpu.remote.rules.shipping import LIMIT
+from jupyter_gpu.remote.watched import Watch
 from jupyter_gpu.worker.bulk import BulkServer
 
 Reply = dict[str, Any]
@@ -32,7 +40,7 @@ MAX_EARLY = 100
 class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
     """The kernel of a worker."""
 
-    msg_types: ClassVar = [*IPythonKernel.msg_types, "gpu_push", "gpu_pull", "gpu_bulk"]
+    msg_types: ClassVar = [*IPythonKernel.msg_types, "gpu_push", "gpu_pull", "gpu_bulk", "gpu_watch", "gpu_outcome"]
     control_msg_types: ClassVar = [name for name in IPythonKernel.control_msg_types if name != "execute_request"]
 
     def __init__(self, **kwargs: Any) -> None:
@@ -41,6 +49,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         self._due: str | None = None
         self._early: dict[str, None] = {}
         self._bulk = BulkServer()
+        self._watch: Watch | None = None
         signal.signal(signal.SIGINT, self._on_sigint)
 
     def pre_handler_hook(self) -> None:
@@ -134,6 +143,43 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             peer = certificates.read_certificate(parent["content"]["certificate"], "certificate")
             port, certificate = self._bulk.listen(self.parent.run.address, peer)
             return {"status": "ok", "port": port, "certificate": certificate}
+
+        await self._answer(stream, ident, parent, work, [])
+
+    async def gpu_watch(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Watch what the next cell does."""
+
+        async def work() -> Reply:
+            asked, space = parent["content"], self.shell.user_ns
+            for name in asked["forget"]:
+                space.pop(name, None)
+            names = CellNames(assigns=frozenset(asked["assigns"]), deletes=frozenset(asked["deletes"]))
+            self._watch = Watch(space, names, set(asked["needed"]))
+            self.shell.execution_count = asked["count"]  # tracebacks name the cell by it
+            return {"status": "ok"}
+
+        await self._answer(stream, ident, parent, work, [])
+
+    async def gpu_outcome(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Tell what the cell did since `gpu_watch`; names of ``outputs`` are not measured."""
+
+        async def work() -> Reply:
+            watch, self._watch = self._watch, None
+            assert watch is not None
+            outcome, space = watch.outcome(), self.shell.user_ns
+            measured = outcome.assigned.difference(parent["content"]["outputs"])
+            found = codec.measure(space, measured, inline=LIMIT, follow=False)
+            return {
+                "status": "ok",
+                "assigned": sorted(outcome.assigned),
+                "deleted": sorted(outcome.deleted),
+                "changed": sorted(outcome.changed),
+                "sizes": found.sizes,
+                "failed": dict(found.failed),
+                "large": sorted(found.large),
+                "kinds": {name: type(space[name]).__name__ for name in outcome.assigned},
+                "present": sorted(space.keys() & set(parent["content"]["outputs"])),
+            }
 
         await self._answer(stream, ident, parent, work, [])
 

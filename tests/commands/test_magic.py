@@ -133,6 +133,7 @@ def test_registering_costs_nothing_at_the_start_of_a_kernel() -> None:
         "import sys, logging, json, re, contextlib, pathlib; from jupyter_gpu.kernel.cuda import frameworks, guard\n"
         "before = set(sys.modules)\nfrom jupyter_gpu import magic\n"
         "class Shell:\n    def register_magic_function(self, *a): pass\n    def set_hook(self, *a, **k): pass\n"
+        "    input_transformers_cleanup = []\n"
         "magic.register(Shell())\nprint(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=True)

@@ -93,6 +93,7 @@ def test_back() -> None:
     assert list(result.stay) == ["c", "lock"]
     assert result.stay["c"] == "50 B are more than comes back by itself; -o c brings it"
     assert result.stay["lock"] == "it cannot be sent: a lock"
+    assert shipping.back({}, {}, large=["l"]).stay["l"] == "it is more than comes back by itself; -o l brings it"
 
 
 @given(st.dictionaries(st.text(max_size=2), st.integers(0, 100)), st.integers(0, 200))

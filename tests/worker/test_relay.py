@@ -85,7 +85,7 @@ def test_output_is_that_of_the_cell(page: Page) -> None:
 def test_result_has_the_number_of_the_notebook_cell(page: Page) -> None:
     """Not that of the worker."""
     (shown,) = page.there("6 * 7")
-    number = page.run("print(get_ipython().kernel.execution_count)")
+    number = page.run("print(get_ipython().displayhook.prompt_count)")
     assert shown["content"]["data"] == {"text/plain": "42"}
     assert shown["content"]["execution_count"] == int(number[0]["content"]["text"]) - 1
 

@@ -175,6 +175,16 @@ class CudaGuard:
         kept = self._looks.kept()
         return looked_too_early(kept) if self._tells_looks() else ""
 
+    @property
+    def can_use_new(self) -> bool:
+        """Whether CUDA in this process can use GPUs that come from now on: it has not looked for any yet."""
+        self.refresh()
+        if self._hint is None or self._hint.simulated or not self._is_ours():
+            return True
+        if self._too_early or self._started_with is not None or self._looks.kept():
+            return False
+        return not cuda_nodes(open_files(), mapped_devices())
+
     def _hidden(
         self, gpus: Iterable[attached.AttachedGpu], links: Iterable[str] | None, mapped: Iterable[str] | None
     ) -> list[attached.AttachedGpu]:

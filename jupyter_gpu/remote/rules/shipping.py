@@ -130,14 +130,19 @@ def _differs(here: int, there: There | None) -> bool:
 
 
 def back(
-    sizes: Mapping[str, int], failed: Mapping[str, str], outputs: Collection[str] = (), limit: int = LIMIT
+    sizes: Mapping[str, int],
+    failed: Mapping[str, str],
+    outputs: Collection[str] = (),
+    limit: int = LIMIT,
+    large: Collection[str] = (),
 ) -> Back:
-    """Return which of the assigned names come back: those of ``-o``, and the smallest others up to ``limit`` bytes.
+    """Return which names come back: ``outputs`` (``-o``), and the smallest others up to ``limit`` bytes.
 
-    ``failed`` says why others cannot be sent.
+    ``failed`` says why others cannot be sent. The size of ``large`` ones is not known.
     """
-    bring = [name for name in sizes if name in outputs]
+    bring = list(outputs)
     stay = {name: gettext("it cannot be sent: %1", reason) for name, reason in failed.items()}
+    stay |= {name: gettext("it is more than comes back by itself; -o %1 brings it", name) for name in large}
     left = limit
     for size, name in sorted((size, name) for name, size in sizes.items() if name not in outputs):
         if size <= left:

@@ -163,6 +163,29 @@ def test_started_process_cannot_see_new_gpus(guard: CudaGuard, file: AttachedWri
     assert not guard.blocked
 
 
+def test_new_gpus_can_be_used_until_cuda_looks(guard: CudaGuard, file: AttachedWriter, env: dict[str, str]) -> None:
+    """Also where the GPUs are simulated, or the user chose some: then we decide nothing."""
+    assert guard.can_use_new
+    file(real(1000, version=2))
+    assert guard.can_use_new
+    guard.starts(look)()
+    assert not guard.can_use_new
+    env[VISIBLE] = "0"
+    assert guard.can_use_new
+
+
+def test_failed_look_hides_new_gpus(guard: CudaGuard, file: AttachedWriter) -> None:
+    """A library that found none and remembers that cannot use those that come."""
+    file(real(1000, version=2))
+
+    def fails() -> None:
+        raise RuntimeError("no CUDA-capable device is detected")
+
+    with pytest.raises(CudaStartedTooEarly):
+        guard.starts(fails)()
+    assert not guard.can_use_new
+
+
 LOWERED = "Your limit is 1 GPU, set for group <img src=x>\u2028\x1b[2J by root. 1 GPU will be taken back at 14:30 UTC."
 
 

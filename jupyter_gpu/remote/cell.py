@@ -1,0 +1,207 @@
+"""One cell of the notebook in a kernel of its own worker, whose namespace stays for the next one.
+
+What the cell reads goes there, unless it is there already and unchanged; what it assigns comes back, or stays there
+with a handle (`rules.shipping` decides). A cell is never run twice: it may have had effects.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from jupyter_gpu.model.message import Message, gettext
+from jupyter_gpu.model.view import View
+from jupyter_gpu.remote import calls, codec
+from jupyter_gpu.remote.codec import Measured, Namespace
+from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.errors import CannotSend, WorkerLost
+from jupyter_gpu.remote.handles import Handle, Handles
+from jupyter_gpu.remote.own_worker import OwnWorker, Seat
+from jupyter_gpu.remote.rules import shipping
+from jupyter_gpu.remote.rules.keeping import usable
+from jupyter_gpu.remote.rules.names import CellNames
+from jupyter_gpu.remote.rules.shipping import Back, Sending, There
+
+_NEVER_CHANGED = (str, bytes, frozenset)
+"""Types of large values that a cell cannot change."""
+
+
+@dataclass(frozen=True)
+class CellCode:
+    """A cell as it is sent."""
+
+    source: str
+    names: CellNames
+    number: int
+    """The number of the notebook's cell; tracebacks there name it."""
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+
+
+def _say(message: Message) -> None:
+    print(message, file=sys.stderr)
+
+
+class Cell:
+    """One cell: what it needs is measured when it is made, and it runs once."""
+
+    def __init__(self, worker: OwnWorker, handles: Handles, space: Namespace, code: CellCode) -> None:
+        """Raises `CannotSend` and `WorkerLost`, where it is known before there are GPUs that it cannot run."""
+        self._worker, self._handles, self._space, self._code = worker, handles, space, code
+        wanted = (code.names.reads | code.inputs) - shipping.OF_SHELL
+        self._find_lost(wanted)
+        self._here: Measured = codec.measure(space, wanted)
+        failed = {name: why for name, why in self._here.failed.items() if not worker.has(name)}
+        if failed:
+            raise self._refusal(Sending(refused=failed))
+
+    def run(self, view: View, *, ends: bool) -> None:
+        """Run it with the GPUs of a view; raises what the cell raises, and `WorkerLost`.
+
+        ``ends``: the worker's kernel ends with it, so nothing can stay there.
+        """
+        seat = self._worker.take(self, usable, view, lambda: False)
+        try:
+            self._run(seat, ends)
+        except WorkerLost as error:
+            seat.lose()
+            error.add_note(gettext("The cell may have had effects and is not run again. What was only there is lost."))
+            raise
+        finally:
+            self._worker.rest(self)
+
+    def _run(self, seat: Seat, ends: bool) -> None:
+        connection, code = seat.connection, self._code
+        assert connection is not None
+        assert seat.shown is not None
+        plan = self._send(seat, connection)
+        outputs = code.outputs
+        done = False
+        try:
+            needed = {*plan.send, *plan.keep}
+            connection.watch(code.names.assigns, code.names.deletes, needed, plan.forget, code.number)
+            reply = connection.run(code.source, seat.shown.listener(alone=True))["content"]
+            outcome = connection.outcome(code.names.assigns | outputs if ends else outputs)
+            self._bring(seat, connection, outcome, ends)
+            done = True
+        finally:
+            if not done:  # an interrupt, or what could not be told: only what is newer there is known to be there
+                seat.there = {name: entry for name, entry in seat.there.items() if entry.newer}
+        if reply["status"] != "ok":
+            raise self._error(connection, reply)
+
+    def _find_lost(self, wanted: Set[str]) -> None:
+        """Tell of values that only an ended worker had."""
+        for name in sorted(wanted & self._handles.by_name.keys()):
+            handle = self._handles.by_name[name]
+            if handle.is_lost and not self._worker.has(name):
+                if name not in self._space:
+                    handle.get()  # its error
+                _say(gettext("%1 was newer in the worker, which has ended: the cell gets the notebook's.", name))
+                del self._handles.by_name[name]
+
+    def _send(self, seat: Seat, connection: Connection) -> Sending:
+        """Send what the cell needs and is not there."""
+        here, there, names = self._here, seat.there, self._code.names
+        reads = CellNames(reads=names.reads | here.uses.reads)
+        needed = shipping.wanted(reads, self._code.inputs, self._space.keys(), there.keys())
+        needed |= here.pickled.keys() | here.failed.keys()
+        plan = shipping.sending(needed, here.fingerprints, here.failed, there, here.groups, self._code.inputs)
+        if plan.refused:
+            raise self._refusal(plan)
+        unwatched = [
+            name
+            for name, value in here.pickled.items()
+            if not value.quick and not isinstance(self._space[name], _NEVER_CHANGED)
+        ]
+        for message in shipping.said_before(names, plan, unwatched, self._code.outputs):
+            _say(message)
+        chunks = codec.chunks(self._space, here, plan.send)
+        if chunks and (failed := connection.push(chunks)):
+            name, reason = min(failed.items())
+            raise CannotSend(gettext("%1, which the cell uses, cannot be read by the worker: %2.", name, reason))
+        there.update({name: There(here.fingerprints[name]) for name in plan.send})
+        for name in plan.forget:
+            del there[name]
+        for name in (*plan.send, *plan.forget):  # a handle is of what the worker had before
+            self._handles.by_name.pop(name, None)
+        return plan
+
+    def _bring(self, seat: Seat, connection: Connection, outcome: Mapping[str, Any], ends: bool) -> None:
+        """Take over what the cell did, and tell of what stays there."""
+        space, there, outputs = self._space, seat.there, self._code.outputs
+        assigned, changed = set(outcome["assigned"]), set(outcome["changed"])
+        wanted = set(outcome["present"]) if not ends else (assigned | outputs) & set(outcome["present"])
+        plan = shipping.back(outcome["sizes"], outcome["failed"], wanted, large=outcome["large"])
+        stay = dict(plan.stay)
+        brought: set[str] = set()
+        if plan.bring:
+            chunks, failed, _ = connection.pull(plan.bring, host_copies=True)
+            unread = codec.load(space, chunks)
+            brought = set(plan.bring) - failed.keys() - unread.keys()
+            stay |= {name: gettext("it cannot be sent: %1", why) for name, why in {**failed, **unread}.items()}
+        for name in outcome["deleted"]:
+            for known in (space, there, self._handles.by_name):
+                known.pop(name, None)
+        fingerprints = codec.measure(space, brought | assigned, follow=False).fingerprints
+        for name in brought | stay.keys() | changed:
+            there[name] = There(fingerprints.get(name, there.get(name, There()).here), name not in brought)
+        for name in brought:
+            self._handles.by_name.pop(name, None)
+        for name in stay:
+            handle = Handle(
+                name,
+                connection.address.where,
+                outcome["kinds"].get(name, "object"),
+                outcome["sizes"].get(name),
+                partial(fetched, connection, space),
+                partial(dropped, seat),
+            )
+            seat.handles.append(handle)
+            self._handles.add(handle)
+        self._tell(Back(plan.bring, stay), changed - brought, outputs - brought - stay.keys(), ends)
+
+    def _tell(self, back: Back, changed: Set[str], missing: Set[str], ends: bool) -> None:
+        if ends:
+            for name, reason in back.stay.items():
+                _say(gettext("%1 is lost with the process, which took the GPUs for this cell only: %2. "
+                             "It can stay if gpu.resize takes them before.", name, reason))  # fmt: skip
+            back = Back(back.bring)
+        for message in shipping.said_after(back, changed):
+            _say(message)
+        for name in sorted(missing):
+            _say(gettext("There is no %1 in the worker, which -o names.", name))
+
+    def _refusal(self, plan: Sending) -> CannotSend:
+        return CannotSend(" ".join(shipping.said_before(CellNames(), plan)))
+
+    def _error(self, connection: Connection, reply: Mapping[str, Any]) -> BaseException:
+        """Return the error of the cell, which IPython shows with the traceback of the worker."""
+        error = calls.raised(connection, self._space, reply, "__import__('sys').last_value")
+        if not isinstance(error, KeyboardInterrupt):
+            lines = list(reply["traceback"])
+            show: Callable[[], list[str]] = lambda: lines  # noqa: E731 - as IPython calls it
+            error._render_traceback_ = show  # type: ignore[attr-defined]
+        return error
+
+
+def fetched(connection: Connection, space: Namespace, name: str) -> Any:
+    """Return a value that stayed in a worker; it is bound to no name. Raises `CannotSend` and `WorkerLost`."""
+    chunks, failed, _ = connection.pull([name], host_copies=True)
+    found, unread = codec.loaded(space, chunks)
+    for why in (failed, unread):
+        if name in why:
+            raise CannotSend(gettext("%1 cannot be sent: %2.", name, why[name]))
+    if name not in found:
+        raise WorkerLost(gettext("%1 is no longer in the worker.", name))
+    return found[name]
+
+
+def dropped(seat: Seat, name: str) -> None:
+    """Delete a value that stayed in a worker."""
+    seat.there.pop(name, None)
+    if seat.connection is not None:
+        seat.connection.run(f"globals().pop({name!r}, None); None")

@@ -1,0 +1,150 @@
+"""``%%gpu 2``: a cell with GPUs of its own, in this kernel if its CUDA can use them, else in a worker.
+
+Where it runs is decided before IPython reads the cell. In this kernel it is the cell that it is, with a line in place
+of the magic that holds the GPUs until its end; so top-level ``await``, line numbers and its last value stay as ever.
+"""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_gpu.kernel.arguments import fields, seconds
+from jupyter_gpu.model.errors import GpuError, InvalidRequest
+from jupyter_gpu.model.message import gettext
+
+WORD = "%%gpu"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The words after ``%%gpu``."""
+
+    gpus: str = "1"
+    fresh: bool = False
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+    timeout: float | None = None
+
+
+def read(line: str) -> Options:
+    """Read the words; raises `InvalidRequest`."""
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> Any:
+            raise InvalidRequest(f"'{WORD} {line}': {message}. See %%gpu?")
+
+    parser = Parser(prog=WORD, add_help=False)
+    parser.add_argument("gpus", nargs="?", default="1")
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("-i", "--in", dest="inputs", action="append", default=[])
+    parser.add_argument("-o", "--out", dest="outputs", action="append", default=[])
+    parser.add_argument("--timeout", type=float)
+    try:
+        given = parser.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise InvalidRequest(f"'{WORD} {line}' cannot be read: {error}.") from None
+    except InvalidRequest as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same; where argparse found it helps nobody
+    return Options(given.gpus, given.fresh, _names(given.inputs), _names(given.outputs), seconds(given.timeout))
+
+
+def _names(words: Sequence[str]) -> frozenset[str]:
+    """Return the names in ``-i a,b -i c``; raises `InvalidRequest`."""
+    names = frozenset(name for word in words for name in word.split(",") if name)
+    for name in sorted(names):
+        if not name.isidentifier():
+            raise InvalidRequest(gettext("'%1' is not the name of a variable: -i and -o take names.", name))
+    return names
+
+
+def in_place(shell: Any, lines: list[str], first: int) -> list[str]:
+    """Return the lines of a cell as this kernel runs it; those that were given if it runs in a worker.
+
+    Its first line that is not empty is the magic.
+    """
+    words = lines[first].strip().removeprefix(WORD)
+    body = "".join(lines[first + 1 :])
+    if not _compiles(shell, _source(words, body)):
+        return [*lines[:first], f"# {WORD}{words}\n", *lines[first + 1 :]]  # IPython says what is wrong
+    try:
+        options = read(shell.var_expand(words, 1))
+        if options.fresh or not can_use(int(fields(options.gpus)["milli"])):
+            return lines
+    except Exception:  # the magic says what is wrong
+        return lines
+    return [*lines[:first], f"get_ipython().run_line_magic('gpu', {f'cell{words}'!r})\n", *lines[first + 1 :]]
+
+
+def _source(words: str, body: str) -> str:
+    """Return the cell with its magic as a comment, so that lines have their numbers; other magics must come first."""
+    return body if body.lstrip().startswith("%%") else f"# {WORD} {words.strip()}\n{body}"
+
+
+def _compiles(shell: Any, source: str) -> bool:
+    try:
+        compile(shell.transform_cell(source), "<cell>", "exec", shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError:
+        return False
+    return True
+
+
+def can_use(milli: int) -> bool:
+    """Tell whether CUDA in this process can use what is attached, and what must come for an amount."""
+    from jupyter_gpu.kernel.api import gpu
+    from jupyter_gpu.kernel.cuda.guard import guard
+
+    mine = guard()
+    if mine.can_use_new:
+        return True
+    try:
+        return not mine.notice() and gpu.status().attached * 1000 >= milli
+    except GpuError:  # the request for GPUs says so
+        return True
+
+
+def hold(shell: Any, line: str) -> None:
+    """Hold GPUs until the end of the cell that runs."""
+    from jupyter_gpu.kernel.api import gpu
+
+    options = read(line)
+    block = gpu.at_least(options.gpus, timeout=options.timeout)
+    block.__enter__()
+    inner = 0  # cells that a magic in this cell runs
+
+    def begin(*_: object) -> None:
+        nonlocal inner
+        inner += 1
+
+    def end(*_: object) -> None:
+        nonlocal inner
+        inner -= 1
+        if inner < 0:
+            shell.events.unregister("pre_run_cell", begin)
+            shell.events.unregister("post_run_cell", end)
+            block.__exit__(None, None, None)
+
+    callbacks: dict[str, Callable[..., None]] = {"pre_run_cell": begin, "post_run_cell": end}
+    for event, callback in callbacks.items():
+        shell.events.register(event, callback)
+
+
+def run(shell: Any, line: str, body: str) -> None:
+    """Run a cell in a worker; raises what it raises."""
+    from jupyter_gpu.kernel.api import gpu
+    from jupyter_gpu.remote.errors import not_installed
+
+    options = read(line)
+    source = _source(line, body)
+    try:
+        from jupyter_gpu.remote.cell import CellCode
+        from jupyter_gpu.remote.rules import names
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    found = names.of_cell(shell.transform_cell(source), shell.compile.flags, shell.transform_cell)
+    code = CellCode(source, found, shell.displayhook.prompt_count, options.inputs, options.outputs)
+    gpu._remote().cell(code, options.gpus, options.timeout)  # noqa: SLF001 - it is ours
