@@ -140,6 +140,7 @@ def test_public_methods() -> None:
         "on_change",
         "overrule",
         "release",
+        "remote",
         "resize",
         "run",
         "sentence",
