@@ -16,7 +16,7 @@ from jupyter_gpu.model.message import Message, gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
 from jupyter_gpu.remote.codec import Measured, Namespace
-from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.connection import Connection, Listener
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost
 from jupyter_gpu.remote.handles import Handle, Handles
 from jupyter_gpu.remote.own_worker import OwnWorker, Seat
@@ -76,14 +76,13 @@ class Cell:
     def _run(self, seat: Seat, ends: bool) -> None:
         connection, code = seat.connection, self._code
         assert connection is not None
-        assert seat.shown is not None
         plan = self._send(seat, connection)
         outputs = code.outputs
         done = False
         try:
             needed = {*plan.send, *plan.keep}
             connection.watch(code.names.assigns, code.names.deletes, needed, plan.forget, code.number)
-            reply = connection.run(code.source, seat.shown.listener(alone=True))["content"]
+            reply = connection.run(code.source, self._listener(seat))["content"]
             outcome = connection.outcome(code.names.assigns | outputs if ends else outputs)
             self._bring(seat, connection, outcome, ends)
             done = True
@@ -92,6 +91,10 @@ class Cell:
                 seat.there = {name: entry for name, entry in seat.there.items() if entry.newer}
         if reply["status"] != "ok":
             raise self._error(connection, reply)
+
+    def _listener(self, seat: Seat) -> Listener:
+        assert seat.shown is not None
+        return seat.shown.listener(alone=True)
 
     def _find_lost(self, wanted: Set[str]) -> None:
         """Tell of values that only an ended worker had."""
@@ -120,7 +123,7 @@ class Cell:
         for message in shipping.said_before(names, plan, unwatched, self._code.outputs):
             _say(message)
         chunks = codec.chunks(self._space, here, plan.send)
-        if chunks and (failed := connection.push(chunks)):
+        if chunks and (failed := connection.push(chunks, self._listener(seat))):
             name, reason = min(failed.items())
             raise CannotSend(gettext("%1, which the cell uses, cannot be read by the worker: %2.", name, reason))
         there.update({name: There(here.fingerprints[name]) for name in plan.send})
@@ -136,20 +139,22 @@ class Cell:
         assigned, changed = set(outcome["assigned"]), set(outcome["changed"])
         wanted = set(outcome["present"]) if not ends else (assigned | outputs) & set(outcome["present"])
         plan = shipping.back(outcome["sizes"], outcome["failed"], wanted, large=outcome["large"])
-        stay = dict(plan.stay)
-        brought: set[str] = set()
-        if plan.bring:
-            chunks, failed, _ = connection.pull(plan.bring, host_copies=True)
-            unread = codec.load(space, chunks)
-            brought = set(plan.bring) - failed.keys() - unread.keys()
-            stay |= {name: gettext("it cannot be sent: %1", why) for name, why in {**failed, **unread}.items()}
         for name in outcome["deleted"]:
             for known in (space, there, self._handles.by_name):
                 known.pop(name, None)
-        fingerprints = codec.measure(space, brought | assigned, follow=False).fingerprints
-        for name in brought | stay.keys() | changed:
-            there[name] = There(fingerprints.get(name, there.get(name, There()).here), name not in brought)
+        before = codec.measure(space, assigned - changed, follow=False).fingerprints
+        for name in assigned | changed:
+            there[name] = There(before.get(name, there.get(name, There()).here), newer=True)
+        stay = dict(plan.stay)
+        brought: set[str] = set()
+        if plan.bring:
+            chunks, failed, _ = connection.pull(plan.bring, self._listener(seat), host_copies=True)
+            unread = codec.load(space, chunks)
+            brought = set(plan.bring) - failed.keys() - unread.keys()
+            stay |= {name: gettext("it cannot be sent: %1", why) for name, why in {**failed, **unread}.items()}
+        after = codec.measure(space, brought, follow=False).fingerprints
         for name in brought:
+            there[name] = There(after.get(name))
             self._handles.by_name.pop(name, None)
         for name in stay:
             handle = Handle(

@@ -295,6 +295,10 @@ class Connection:
             )
         return _done(reply)
 
+    def versions(self) -> dict[str, str]:
+        """Return the versions of the packages there that are compared."""
+        return dict(_done(self.request("gpu_versions", {}))["content"]["versions"])
+
     def watch(
         self, assigns: Iterable[str], deletes: Iterable[str], needed: Iterable[str], forget: Iterable[str], count: int
     ) -> None:

@@ -23,11 +23,13 @@ from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.view import View
+from jupyter_gpu.remote import versions
 from jupyter_gpu.remote.connection import Connection, Listener, ask
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.handles import Handle
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.output import Shown
+from jupyter_gpu.remote.rules import packages
 from jupyter_gpu.remote.rules.control import MAX_KERNELS, Kill
 from jupyter_gpu.remote.rules.keeping import Gpus, is_kept, milli_of, share_one
 from jupyter_gpu.remote.rules.shipping import There
@@ -237,6 +239,9 @@ class OwnWorker:
         name = secrets.token_hex(8)
         try:
             connection = Connection(address, name, str(Path.cwd()))
+            if why := packages.refusal(versions.loaded(), connection.versions()):
+                connection.close()
+                raise WorkerRefused(why)
         except BaseException:
             with suppress(WorkerLost, WorkerRefused):
                 ask(address, Kill(name), _PATIENCE)

@@ -5,6 +5,7 @@ Names and values travel by two requests on the shell channel:
 - ``gpu_push``: buffers are bound in the namespace (`codec.load`); its reply names what could not be loaded.
 - ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
 - ``gpu_bulk``: a connection by TLS is opened, by which the buffers of both others go where they are large.
+- ``gpu_versions``: the reply has the versions of packages on which pickled values depend.
 
 Around a cell stand two others, as it is to be known what it did (`watched.Watch`):
 
@@ -25,7 +26,7 @@ from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 
-from jupyter_gpu.remote import certificates, codec
+from jupyter_gpu.remote import certificates, codec, versions
 from jupyter_gpu.remote.bulk import is_large
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import LIMIT
@@ -40,7 +41,15 @@ MAX_EARLY = 100
 class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
     """The kernel of a worker."""
 
-    msg_types: ClassVar = [*IPythonKernel.msg_types, "gpu_push", "gpu_pull", "gpu_bulk", "gpu_watch", "gpu_outcome"]
+    msg_types: ClassVar = [
+        *IPythonKernel.msg_types,
+        "gpu_push",
+        "gpu_pull",
+        "gpu_bulk",
+        "gpu_versions",
+        "gpu_watch",
+        "gpu_outcome",
+    ]
     control_msg_types: ClassVar = [name for name in IPythonKernel.control_msg_types if name != "execute_request"]
 
     def __init__(self, **kwargs: Any) -> None:
@@ -143,6 +152,14 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             peer = certificates.read_certificate(parent["content"]["certificate"], "certificate")
             port, certificate = self._bulk.listen(self.parent.run.address, peer)
             return {"status": "ok", "port": port, "certificate": certificate}
+
+        await self._answer(stream, ident, parent, work, [])
+
+    async def gpu_versions(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Tell the versions of packages."""
+
+        async def work() -> Reply:
+            return {"status": "ok", "versions": versions.installed()}
 
         await self._answer(stream, ident, parent, work, [])
 

@@ -223,6 +223,16 @@ def test_lost_worker(kept: Kernel, tmp_path: Path) -> None:
         fresh(kept, "huge")
 
 
+def test_other_package(kept: Kernel) -> None:
+    """A version that this process has loaded, and that was changed on the disk since, is refused with a sentence."""
+    kept.run("gpu.release(); gpu.resize(1); import cloudpickle; real = cloudpickle.__version__")
+    kept.run("cloudpickle.__version__ = '1.0'")
+    with pytest.raises(Failed, match="WorkerRefused: The worker has cloudpickle .* and this process 1.0"):
+        fresh(kept, "print(1)")
+    kept.run("cloudpickle.__version__ = real")
+    assert fresh(kept, "print(1)") == "1"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
