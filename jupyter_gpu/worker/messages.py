@@ -34,6 +34,8 @@ from jupyter_gpu.remote.watched import Watch
 from jupyter_gpu.worker.bulk import BulkServer
 
 Reply = dict[str, Any]
+OURS = ("gpu_push", "gpu_pull", "gpu_bulk", "gpu_versions", "gpu_watch", "gpu_outcome")
+"""Requests on the shell channel beside those of ipykernel."""
 MAX_EARLY = 100
 """Interrupts that wait for their requests."""
 
@@ -41,15 +43,7 @@ MAX_EARLY = 100
 class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
     """The kernel of a worker."""
 
-    msg_types: ClassVar = [
-        *IPythonKernel.msg_types,
-        "gpu_push",
-        "gpu_pull",
-        "gpu_bulk",
-        "gpu_versions",
-        "gpu_watch",
-        "gpu_outcome",
-    ]
+    msg_types: ClassVar = [*IPythonKernel.msg_types, *OURS]
     control_msg_types: ClassVar = [name for name in IPythonKernel.control_msg_types if name != "execute_request"]
 
     def __init__(self, **kwargs: Any) -> None:

@@ -227,7 +227,7 @@ def test_other_package(kept: Kernel) -> None:
     """A version that this process has loaded, and that was changed on the disk since, is refused with a sentence."""
     kept.run("gpu.release(); gpu.resize(1); import cloudpickle; real = cloudpickle.__version__")
     kept.run("cloudpickle.__version__ = '1.0'")
-    with pytest.raises(Failed, match="WorkerRefused: The worker has cloudpickle .* and this process 1.0"):
+    with pytest.raises(Failed, match=r"WorkerRefused: The worker has cloudpickle .* and this process 1.0"):
         fresh(kept, "print(1)")
     kept.run("cloudpickle.__version__ = real")
     assert fresh(kept, "print(1)") == "1"
