@@ -30,7 +30,7 @@ class LocalWorker:
         """Raises `WorkerLost` if it ends before it serves."""
         public, secret = (key.decode() for key in zmq.curve_keypair())
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "jupyter_gpu.worker"],
+            [sys.executable, "-P", "-m", "jupyter_gpu.worker.supervisor"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

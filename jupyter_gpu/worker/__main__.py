@@ -1,8 +1,8 @@
-"""``python -m jupyter_gpu.worker``: the first process of a worker."""
+"""``python -m jupyter_gpu.worker``: the worker program of a pod."""
 
 from __future__ import annotations
 
-from jupyter_gpu.worker.supervisor import main
+from jupyter_gpu.worker.node import main
 
 if __name__ == "__main__":
     main()

@@ -1,20 +1,23 @@
 """One kernel of a worker: a stock ipykernel whose sockets accept the notebook alone.
 
-Started by the first process (`supervisor`) with two pipes: `Run` comes by the standard input, `Started` goes back by
-the descriptor in the last argument. It has no connection file, as that would keep the keys.
+Started by the first process (`supervisor`) with two pipes: `Run` comes by the standard input, and then `Allow` whenever
+the notebook has another key; `Started` goes back by the descriptor in the last argument. It has no connection file, as
+that would keep the keys.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+import threading
+from typing import IO, Any
 
 import zmq
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import Instance
 
-from jupyter_gpu.remote.rules.control import MAX_BYTES, Run, Started, read
+from jupyter_gpu.model import strict
+from jupyter_gpu.remote.rules.control import CHANNELS, MAX_BYTES, Allow, Run, Started, read
 from jupyter_gpu.worker import pinned
 from jupyter_gpu.worker.messages import GpuKernel
 
@@ -29,19 +32,25 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
 
     kernel_class = GpuKernel
     run = Instance(Run)
+    keys = Instance(pinned.Keys)
     _authenticator: Any = None
 
     def init_connection_file(self) -> None:
         """Take over what a connection file would say."""
         self.ip, self.transport = self.run.address, "tcp"
         self.session.key = self.run.key.encode()
+        if port := self.run.port:
+            self.shell_port, self.iopub_port, self.stdin_port, self.control_port = range(port, port + CHANNELS)
         self.curve_publickey, self.curve_secretkey = self.run.public.encode(), self.run.secret.encode()
 
     def _apply_curve_server_options(self, socket: zmq.Socket[Any]) -> None:
         if self._authenticator is None:
-            # A socket of its own connects with the kernel's own key.
-            self._authenticator = pinned.authenticator(socket.context, {*self.run.allow, self.run.public})
-        pinned.serve(socket, self.run.public.encode(), self.run.secret.encode())
+            self._authenticator = pinned.authenticator(socket.context, self.keys)
+        pinned.serve(socket, self.run.public.encode(), self.run.secret.encode(), ipv6=":" in self.ip)
+
+    def _apply_curve_client_options(self, socket: zmq.Socket[Any]) -> None:
+        super()._apply_curve_client_options(socket)
+        socket.ipv6 = ":" in self.ip
 
     def init_heartbeat(self) -> None:
         """Start none: its socket would answer to anybody who has the public key. ZeroMQ's own heartbeats replace it."""
@@ -70,13 +79,26 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
         super().close()
 
 
+def follow(orders: IO[bytes], keys: pinned.Keys, own: str) -> None:
+    """Allow the keys that the first process names, until it ends; nobody, if what it says can't be read."""
+    for line in iter(lambda: orders.readline(MAX_BYTES), b""):
+        try:
+            keys.allow({own, *read(line, Allow).keys})
+        except strict.FieldError:
+            keys.allow({own})
+            return
+
+
 def main(report: int) -> None:
     """Run the kernel, with the descriptor of the pipe for its answer."""
-    run = read(sys.stdin.buffer.readline(MAX_BYTES), Run)
+    orders = open(os.dup(0), "rb")  # noqa: SIM115, PTH123 - to the end of the process
+    run = read(orders.readline(MAX_BYTES), Run)
+    keys = pinned.Keys({*run.allow, run.public})  # its own, for sockets of its own that connect
+    threading.Thread(target=follow, args=(orders, keys, run.public), name="keys", daemon=True).start()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    app = GpuKernelApp.instance(run=run)
+    app = GpuKernelApp.instance(run=run, keys=keys)
     app.initialize(["--quiet", *ARGUMENTS])
     if "" not in sys.path:  # Python was started without it (-P), so that no file of the folder hid a module from us
         sys.path.insert(0, "")

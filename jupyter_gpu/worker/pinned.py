@@ -22,10 +22,14 @@ BEAT, SILENCE = 5_000, 15_000
 """Milliseconds between ZeroMQ's own heartbeats, and without one until the other end counts as gone."""
 
 
-class _Keys:
-    """The provider that the authenticator asks about a key."""
+class Keys:
+    """The keys that are allowed; the authenticator asks about each peer, in its thread."""
 
     def __init__(self, keys: Collection[str]) -> None:
+        self.allow(keys)
+
+    def allow(self, keys: Collection[str]) -> None:
+        """Allow these from now on, in place of those before."""
         self._keys = frozenset(key.encode() for key in keys)
 
     def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - as it is called
@@ -33,20 +37,21 @@ class _Keys:
         return key in self._keys
 
 
-def authenticator(context: zmq.Context[Any], keys: Collection[str]) -> ThreadAuthenticator:
+def authenticator(context: zmq.Context[Any], keys: Keys) -> ThreadAuthenticator:
     """Start the authenticator of all sockets of a context; it must be stopped before the context ends."""
     made = ThreadAuthenticator(context)
-    made.configure_curve_callback(DOMAIN, _Keys(keys))
+    made.configure_curve_callback(DOMAIN, keys)
     made.start()
     return made
 
 
-def serve(socket: zmq.Socket[Any], public: bytes, secret: bytes) -> None:
+def serve(socket: zmq.Socket[Any], public: bytes, secret: bytes, *, ipv6: bool = False) -> None:
     """Have a socket, before it is bound, accept allowed keys only."""
     socket.curve_server = True
     socket.curve_publickey, socket.curve_secretkey = public, secret
     if socket.type == zmq.XPUB:
         socket.xpub_verbose = True  # each client is welcomed, also while another one is there
+    socket.ipv6 = ipv6
     socket.zap_domain = DOMAIN.encode()
     socket.handshake_ivl = HANDSHAKE
     socket.maxmsgsize = MAX_MESSAGE

@@ -1,7 +1,8 @@
 """The first process of a worker: it starts the worker's kernels, and kills them from outside, which always works.
 
-It makes the worker's key pair and listens for the notebook that may connect (`control` has the words). Its standard
-input is a pipe from whoever started it: the end of that pipe ends the worker, also if that process was killed.
+It makes the worker's key pair and listens for the notebook that may connect (`control` has the words). On one machine
+its standard input is a pipe from whoever started it: the end of that pipe ends the worker, also if that process was
+killed. In a worker pod, `node` has the other end of the pipe.
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Run, Serve, Serving, Start, Started, Word
+from jupyter_gpu.remote.rules.control import Allow, Kill, Killed, Refused, Run, Serve, Serving, Start, Started, Word
 from jupyter_gpu.worker import pinned
+
+REAP = 1_000
+"""Milliseconds between two looks for processes whose parents have ended, as the first process of a container."""
+MAX_WAITING = 64
+"""Messages, and clients, that wait at a time; those of one notebook are a few."""
 
 
 @dataclass
@@ -39,9 +45,21 @@ class Kernel:
     """The pipe from which `Started` is read."""
     errors: IO[bytes]
     """A file with all that it printed before it was ready."""
+    port: int
+    """The first of its ports; 0: any."""
     started: Started | None = None
     waiting: list[bytes] = field(default_factory=list)
     """The clients that wait for `Started`."""
+
+    def allow(self, keys: tuple[str, ...]) -> None:
+        """Have it accept these keys from now on."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(Allow(keys).dump() + b"\n")
+        except BrokenPipeError:  # it has ended
+            pass
+        except BlockingIOError:  # it is stuck, and must not go on with an old key
+            self.kill()
 
     def kill(self) -> None:
         """End it, and what it started."""
@@ -51,6 +69,9 @@ class Kernel:
 
     def close(self) -> None:
         """Close its descriptors."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         os.close(self.ended)
         self.report.close()
         self.errors.close()
@@ -63,18 +84,28 @@ class Kernel:
 
 
 class Supervisor:
-    """The first process. ``leash`` is the descriptor whose end ends it."""
+    """The first process. ``leash`` is the descriptor by which `Allow` comes, and whose end ends it.
 
-    def __init__(self, serve: Serve, leash: int) -> None:
-        self._serve, self._leash = serve, leash
+    ``port``: its port; those of its kernels follow. 0: any.
+    """
+
+    def __init__(self, serve: Serve, leash: int, port: int = 0) -> None:
+        self._address, self._allowed, self._leash, self._port = serve.address, serve.allow, leash, port
+        self._orders = b""
+        self._launched = 0
+        self._keys = pinned.Keys(serve.allow)
         self._public, self._secret = zmq.curve_keypair()
         self._context = zmq.Context()
-        self._authenticator = pinned.authenticator(self._context, serve.allow)
+        self._authenticator = pinned.authenticator(self._context, self._keys)
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
-        pinned.serve(self._socket, self._public, self._secret)
+        pinned.serve(self._socket, self._public, self._secret, ipv6=":" in serve.address)
         self._socket.maxmsgsize = control.MAX_BYTES
-        port = self._socket.bind_to_random_port(f"tcp://{serve.address}")
+        self._socket.sndhwm = self._socket.rcvhwm = MAX_WAITING  # each message has one answer
+        if port:
+            self._socket.bind(f"tcp://{serve.address}:{port}")
+        else:
+            port = self._socket.bind_to_random_port(f"tcp://{serve.address}")
         self.serving = Serving(port, self._public.decode())
         self._kernels: dict[str, Kernel] = {}
 
@@ -99,16 +130,43 @@ class Supervisor:
                 jobs[kernel.report.fileno()] = lambda name=name: self._on_report(name)  # type: ignore[misc]
         for source in (*jobs, self._leash):
             poller.register(source, zmq.POLLIN)
-        events = dict(poller.poll())
-        if self._leash in events and not os.read(self._leash, 4096):
+        events = dict(poller.poll(REAP if os.getpid() == 1 else None))
+        if self._leash in events and not self._read_orders():
             return False
         for source, job in jobs.items():
             if source in events:
                 job()
+        if os.getpid() == 1:
+            self._reap()
         return True
 
+    def _reap(self) -> None:
+        """Wait for what ended after its parent had: it is a child of a container's first process."""
+        own = {kernel.process.pid for kernel in self._kernels.values()}
+        look = os.WEXITED | os.WNOHANG
+        with contextlib.suppress(ChildProcessError):
+            while (one := os.waitid(os.P_ALL, 0, look | os.WNOWAIT)) and one.si_pid not in own:
+                os.waitid(os.P_PID, one.si_pid, look)
+
+    def _read_orders(self) -> bool:
+        """Allow the keys that are named; return whether to go on: not after the end, or after what can't be read."""
+        data = os.read(self._leash, 4096)
+        *lines, self._orders = (self._orders + data).split(b"\n")
+        try:
+            for line in lines:
+                self._allowed = control.read(line, Allow).keys
+        except strict.FieldError:
+            return False
+        if lines:
+            self._keys.allow(self._allowed)
+            for kernel in self._kernels.values():
+                kernel.allow(self._allowed)
+        return bool(data) and len(self._orders) < control.MAX_BYTES
+
     def _answer_all(self) -> None:
-        while self._socket.poll(0):
+        for _ in range(MAX_WAITING):  # then kernels and keys have their turn
+            if not self._socket.poll(0):
+                return
             client, *parts = self._socket.recv_multipart()
             try:
                 word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill)
@@ -126,39 +184,67 @@ class Supervisor:
             if why := control.refusal(start, PYTHON, len(self._kernels)):
                 self._send(client, Refused(why))
                 return
-            known = self._kernels[start.kernel] = self._launch(start.folder)
+            try:
+                known = self._kernels[start.kernel] = self._launch(start.folder)
+            except OSError as error:
+                self._send(client, Refused(gettext("The worker cannot start a kernel: %1", error.strerror or error)))
+                return
         if known.started:
             self._send(client, known.started)
-        else:
+        elif client not in known.waiting and len(known.waiting) < MAX_WAITING:
             known.waiting.append(client)
 
     def _launch(self, folder: str) -> Kernel:
-        reading, writing = os.pipe()
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the kernel
-        try:
-            process = subprocess.Popen(  # noqa: S603 - this Python, and a number
-                [sys.executable, "-P", "-m", "jupyter_gpu.worker.kernel_app", str(writing)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                pass_fds=[writing],
-                cwd=folder if Path(folder).is_dir() else None,
-                env={**os.environ, "JPY_PARENT_PID": str(os.getpid())},  # it ends when this process was killed
-                start_new_session=True,
-            )
-        finally:
-            os.close(writing)
+        """Start a kernel. Raises `OSError`."""
+        with contextlib.ExitStack() as undo:
+            reading, writing = os.pipe()
+            undo.callback(os.close, reading)
+            try:
+                errors = undo.enter_context(tempfile.TemporaryFile())
+                process = self._run(folder, writing, errors)
+            finally:
+                os.close(writing)
+            undo.callback(process.wait)
+            undo.callback(process.kill)
+            assert process.stdin is not None
+            os.set_blocking(process.stdin.fileno(), False)
+            ended = os.pidfd_open(process.pid)
+            undo.pop_all()
         run = Run(
-            self._serve.address,
+            self._address,
             self._public.decode(),
             self._secret.decode(),
-            self._serve.allow,
+            self._allowed,
             secrets.token_hex(32),
+            self._next_ports(),
         )
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), process.stdin:  # it has ended: `_on_end` says why
+        with contextlib.suppress(BrokenPipeError):  # it has ended: `_on_end` says why
             process.stdin.write(run.dump() + b"\n")
-        return Kernel(process, os.pidfd_open(process.pid), open(reading, "rb"), errors)  # noqa: PTH123
+        return Kernel(process, ended, open(reading, "rb"), errors, run.port)  # noqa: PTH123
+
+    def _next_ports(self) -> int:
+        """Return the first port of a new kernel: of those that are free, the ones that were not used for longest."""
+        if not self._port:
+            return 0
+        used = {kernel.port for kernel in self._kernels.values()}
+        while True:
+            port = self._port + 1 + control.CHANNELS * (self._launched % control.MAX_KERNELS)
+            self._launched += 1
+            if port not in used:
+                return port
+
+    def _run(self, folder: str, writing: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - this Python, and a number
+            [sys.executable, "-P", "-m", "jupyter_gpu.worker.kernel_app", str(writing)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            bufsize=0,
+            pass_fds=[writing],
+            cwd=folder if Path(folder).is_dir() else None,
+            env={**os.environ, "JPY_PARENT_PID": str(os.getpid())},  # it ends when this process was killed
+            start_new_session=True,
+        )
 
     def _on_report(self, name: str) -> None:
         kernel = self._kernels[name]
@@ -204,3 +290,7 @@ def main() -> None:
     with open(1, "wb", closefd=False) as answer:
         answer.write(supervisor.serving.dump() + b"\n")
     supervisor.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -6,12 +6,13 @@ Each is a JSON object with one field, its kind::
     first process, its stdout    {"serving": {"port": 40123, "key": "<public key>"}}
     notebook                     {"start": {"kernel": "<id>", "folder": "/home/ann", "python": "3.11"}}
                                  {"kill": {"kernel": "<id>"}}
+    first process, its stdin     {"allow": {"keys": ["<public key>"]}}     later, and so to its kernels
     first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
                                               "control": 40127}}
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
-    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key"}}
+    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port"}}
 
-Only the last has a secret key; it goes through a pipe to a child process.
+``run`` alone has a secret key; it goes through a pipe to a child process.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ MAX_BYTES = 16 * 1024
 """Bytes of one of these messages."""
 MAX_KERNELS = 8
 """Kernels of a worker at a time."""
+PORT = 47100
+"""The port of a worker pod's first process; those of its kernels follow, four for each."""
+CHANNELS = 4
+"""Ports of one kernel: shell, iopub, stdin, control."""
 _TEXT = strict.text(200)
 _PATH = strict.text(4096)
 _PORT = strict.integer(1, 65535)
@@ -57,6 +62,16 @@ class Serve(Word):
 
     kind = "serve"
     reads: ClassVar = {"address": _TEXT, "allow": _KEYS}
+
+
+@dataclass(frozen=True)
+class Allow(Word):
+    """The keys that are allowed from now on, in place of those before. Connections that are open go on."""
+
+    keys: tuple[str, ...]
+
+    kind = "allow"
+    reads: ClassVar = {"keys": _KEYS}
 
 
 @dataclass(frozen=True)
@@ -138,9 +153,18 @@ class Run(Word):
     secret: str
     allow: tuple[str, ...]
     key: str
+    port: int = 0
+    """The first of its ports; 0: any."""
 
     kind = "run"
-    reads: ClassVar = {"address": _TEXT, "public": read_key, "secret": read_key, "allow": _KEYS, "key": _TEXT}
+    reads: ClassVar = {
+        "address": _TEXT,
+        "public": read_key,
+        "secret": read_key,
+        "allow": _KEYS,
+        "key": _TEXT,
+        "port": strict.integer(0, 65535 - CHANNELS),
+    }
 
     def __repr__(self) -> str:
         return f"Run({self.address!r}, {self.public!r})"  # without what is secret

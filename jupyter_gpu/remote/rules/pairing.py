@@ -1,0 +1,55 @@
+"""Pure: what a worker pod learns from its node plugin: the one key that it accepts, and whether its own is recorded.
+
+In doubt nobody is accepted: while `service` cannot be read, or names another notebook than the one whose worker the
+pod was created as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, decode_attached
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.service import Peer, decode_worker, decode_worker_service
+
+MAX_LINE = 2**20
+"""Bytes of one line of the node plugin."""
+
+
+def read_taken(line: bytes) -> str:
+    """Return why the node plugin does not take a pod's key; empty if it does. Raises `FieldError`."""
+    body = strict.an_object(strict.loads(line, MAX_LINE), "answer")
+    if "error" in body:
+        return strict.printable(str(body["error"]), 300)
+    strict.required(body, "put", strict.one_of("peer"))
+    return ""
+
+
+def read_annotations(line: bytes) -> Mapping[str, str] | None:
+    """Return the annotations of the pod; None while it is not known, or gone. Raises `FieldError`."""
+    body = strict.an_object(strict.loads(line, MAX_LINE), "state")
+    gone = strict.required(body, "gone", strict.boolean)
+    if body.get("pod") is None or gone:
+        return None
+    metadata = strict.required(strict.an_object(body["pod"], "pod"), "metadata", strict.an_object)
+    annotations = strict.required(metadata, "annotations", strict.an_object)
+    return {key: value for key, value in annotations.items() if isinstance(value, str)}
+
+
+def accepted(annotations: Mapping[str, str] | None) -> str:
+    """Return the public key of the one notebook that a worker accepts; empty: nobody."""
+    try:
+        service = decode_worker_service((annotations or {})[SERVICE])
+        identity = decode_worker((annotations or {})[WORKER])
+    except (KeyError, InvalidAnnotation):
+        return ""
+    return service.key if service.uid == identity.notebook else ""
+
+
+def recorded(annotations: Mapping[str, str] | None) -> Peer | None:
+    """Return the keys that the node plugin has recorded as the pod's own."""
+    try:
+        return decode_attached((annotations or {})[ATTACHED]).peer
+    except (KeyError, InvalidAnnotation):
+        return None

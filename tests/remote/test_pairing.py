@@ -1,0 +1,90 @@
+"""What a worker pod learns from its node plugin: in doubt it accepts nobody."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, Attached, encode
+from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
+from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu.remote.rules.pairing import accepted, read_annotations, read_taken, recorded
+from tests.model.test_service import KEY
+
+PEER = Peer(KEY, 47100)
+PAIR = {WORKER: encode(WorkerIdentity("u", "w1")), SERVICE: encode(WorkerService("ann", "u", KEY))}
+
+
+def state(pod: Any, gone: Any = False) -> bytes:
+    return json.dumps({"pod": pod, "gone": gone, "trouble": ""}).encode()
+
+
+def pod(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"uid": "x", "annotations": annotations}}
+
+
+def test_the_key_of_its_notebook_is_accepted() -> None:
+    """As the scheduler wrote it."""
+    assert accepted(read_annotations(state(pod(PAIR)))) == KEY
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {SERVICE: encode(WorkerService("ann", "u"))},
+        {SERVICE: encode(WorkerService("eve", "other", KEY))},
+        {SERVICE: "{}"},
+        {SERVICE: encode(WorkerService("ann", "u", KEY)).replace(KEY, KEY[:-1])},
+        {SERVICE: None},
+        {WORKER: encode(WorkerIdentity("other", "w1"))},
+        {WORKER: "[]"},
+        {WORKER: 7},
+    ],
+)
+def test_nobody_is_accepted_in_doubt(changes: dict[str, Any]) -> None:
+    """Without a key, with that of another notebook, or with what cannot be read."""
+    assert accepted(read_annotations(state(pod({**PAIR, **changes})))) == ""
+
+
+def test_nobody_is_accepted_by_a_pod_that_is_not_known_or_gone() -> None:
+    """Whatever its annotations were."""
+    assert read_annotations(state(None)) is None
+    assert read_annotations(state(pod(PAIR), gone=True)) is None
+    assert accepted(None) == ""
+
+
+def test_recorded_keys_are_those_of_attached() -> None:
+    """None while there are none, or while they cannot be read."""
+    assert recorded({ATTACHED: encode(Attached(1, peer=PEER))}) == PEER
+    assert recorded({ATTACHED: encode(Attached(1))}) is None
+    assert recorded({ATTACHED: "{"}) is None
+    assert recorded({}) is None
+    assert recorded(None) is None
+
+
+def test_answers_to_a_key() -> None:
+    """It was taken, or there is a reason why not, printable and short."""
+    assert read_taken(b'{"put": "peer"}') == ""
+    assert read_taken(json.dumps({"error": "too often\n" + "x" * 1000}).encode()).startswith("too often")
+    assert len(read_taken(json.dumps({"error": "x" * 1000}).encode())) <= 300
+    for odd in (b"{}", b'{"put": "pod"}', b"[]", b"{"):
+        with pytest.raises(FieldError):
+            read_taken(odd)
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", state(7), state({}), state({"metadata": {}}), state(None, gone=1)])
+def test_odd_states_are_refused(line: bytes) -> None:
+    """And so the connection begins anew."""
+    with pytest.raises(FieldError):
+        read_annotations(line)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_refused(line: bytes) -> None:
+    """Nothing else is raised."""
+    for read in (read_annotations, read_taken):
+        with pytest.raises(FieldError):
+            read(line)

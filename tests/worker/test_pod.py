@@ -1,0 +1,272 @@
+"""The worker's program in a pod: it says its key, accepts one notebook, and lives through what strangers send."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from jupyter_gpu.model.service import Peer
+from jupyter_gpu.remote import PYTHON
+from jupyter_gpu.remote.connection import Connection, WorkerAddress, ask
+from jupyter_gpu.remote.errors import WorkerLost
+from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started
+from jupyter_gpu.worker import node
+from tests.shares.world import until
+from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod
+from tests.worker.test_connection import ran, refused
+
+
+@pytest.fixture(scope="module")
+def known() -> Iterator[Plugin]:
+    """A node plugin for all tests of this module."""
+    with plugin() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pod(known: Plugin) -> Iterator[WorkerPod]:
+    """A worker for all tests of this module."""
+    with worker_pod(known) as made:
+        yield made
+
+
+def accepts(address: WorkerAddress) -> bool:
+    """Tell whether the first process answers."""
+    with contextlib.suppress(WorkerLost):
+        return ask(address, Kill("nobody"), patience=5) == Killed("nobody")
+    return False
+
+
+def until_accepted(address: WorkerAddress) -> None:
+    until(lambda: accepts(address), "the notebook to be accepted")
+
+
+def memory(pid: int) -> int:
+    """Return the MiB of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 // 2**20
+
+
+def test_one_notebook_is_accepted_on_fixed_ports(pod: WorkerPod) -> None:
+    """Nobody before the scheduler names its key; then this one on all channels, and no other."""
+    assert pod.plugin.said[-1].port == pod.port
+    early = pod.notebook()
+    assert not accepts(early)
+    notebook = pod.paired()
+    until_accepted(notebook)
+    assert not accepts(early)
+    kernel = Connection(notebook, "one", "/")
+    try:
+        assert ran(kernel, "print(6 * 7)") == "42\n"
+        started = ask(notebook, Start("one", "/", PYTHON))
+        assert isinstance(started, Started)
+        ports = (started.shell, started.iopub, started.stdin, started.control)
+        assert all(0 < port - pod.port <= control.CHANNELS * control.MAX_KERNELS for port in ports)
+        for port, kind in zip(ports, (zmq.DEALER, zmq.SUB, zmq.DEALER, zmq.DEALER), strict=True):
+            assert refused(early, port, kind)
+    finally:
+        kernel.kill()
+        kernel.close()
+
+
+def test_new_key_replaces_the_old_one(pod: WorkerPod) -> None:
+    """A server that started anew: what is open goes on, the namespace stays, and the old key opens nothing more."""
+    old = pod.paired()
+    until_accepted(old)
+    before = Connection(old, "two", "/")
+    ran(before, "kept = 7")
+    new = pod.paired()
+    until_accepted(new)
+    assert not accepts(old)
+    assert ran(before, "print(kept)") == "7\n"
+    started = ask(new, Start("two", "/", PYTHON))
+    assert isinstance(started, Started)
+    until(lambda: refused(old, started.shell, zmq.DEALER), "the kernel to refuse the old key")
+    after = Connection(new, "two", "/")
+    try:
+        assert ran(after, "print(kept + 1)") == "8\n"
+        pod.plugin.annotate(service="{}")  # cannot be read
+        until(lambda: not accepts(new), "nobody to be accepted")
+        until(lambda: refused(new, started.shell, zmq.DEALER), "the kernel to accept nobody")
+        assert ran(after, "print('on')") == "on\n"
+    finally:
+        pod.plugin.pair(new.public)
+        until_accepted(new)
+        after.kill()
+        before.close()
+        after.close()
+
+
+def test_node_plugin_may_be_away(pod: WorkerPod) -> None:
+    """The notebook is accepted meanwhile; the next plugin is told the key again, also if its record was lost."""
+    notebook = pod.paired()
+    until_accepted(notebook)
+    pod.plugin.stop()
+    assert accepts(notebook)
+    own = Peer(notebook.key, pod.port)
+    pod.plugin.said.clear()
+    pod.plugin.annotations.pop("jupyter-gpu.io/attached")
+    pod.plugin.start()
+    until(lambda: pod.plugin.said[-1:] == [own], "the key to be said again")
+    assert accepts(notebook)
+    assert not accepts(pod.notebook())
+    new = pod.paired()
+    until_accepted(new)
+
+
+def test_key_is_said_until_it_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that does not take it is asked again; one that takes it and records another, too."""
+    monkeypatch.setattr(node, "PATIENCE", 0.2)
+    with plugin(takes=False) as slow:
+        reading, writing = os.pipe()
+        own = Peer("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", 1)
+        threading.Thread(target=node.NodePlugin(slow.path, own, writing).run, daemon=True).start()
+        until(lambda: len(slow.said) >= 2, "it to be said twice")
+        slow.takes = True
+        until(lambda: "peer" in slow.annotations.get("jupyter-gpu.io/attached", ""), "it to be recorded")
+        said = len(slow.said)
+        slow.annotate(attached="{}")
+        until(lambda: len(slow.said) > said, "it to be said again")
+        os.close(reading)
+
+
+def test_replayed_handshake_opens_nothing(pod: WorkerPod) -> None:
+    """All bytes of a notebook, sent again by somebody who listened: no answer to what is inside."""
+    notebook = pod.paired()
+    until_accepted(notebook)
+    sent: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def listen() -> None:
+            with listener.accept()[0] as near, socket.create_connection(("127.0.0.1", pod.port)) as far:
+                back = threading.Thread(target=pump, args=(far, near, []))
+                back.start()
+                pump(near, far, sent)
+                back.join()
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        through = WorkerAddress("x", "127.0.0.1", port, notebook.key, notebook.public, notebook.secret)
+        assert accepts(through)
+        thread.join()
+    assert len(b"".join(sent)) > 300
+    with socket.create_connection(("127.0.0.1", pod.port), 20) as again:
+        again.sendall(b"".join(sent))
+        answer = received(again)
+    assert b"killed" not in answer
+    assert len(answer) < 64 + 200  # greeting, and the worker's welcome
+    assert accepts(notebook)
+
+
+def pump(source: socket.socket, target: socket.socket, seen: list[bytes]) -> None:
+    """Hand on all bytes."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            seen.append(data)
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return all that comes until the other end closes."""
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := connection.recv(65536):
+            found += data
+    return found
+
+
+def test_silent_strangers_are_dropped(pod: WorkerPod) -> None:
+    """Five seconds after they came, whether they said nothing or half of a handshake."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(47)
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", pod.port), 20)) for _ in range(3)]
+        for connection, said in zip(silent, (b"", greeting[:20], greeting[:64]), strict=True):
+            connection.sendall(said)
+        for connection in silent:
+            assert len(received(connection)) <= 64
+    assert time.monotonic() - begun < 10
+
+
+def test_floods_cost_bounded_memory_and_time(pod: WorkerPod) -> None:
+    """200 MB of garbage on many connections, and 100,000 odd words by the notebook: others are answered meanwhile."""
+    notebook = pod.paired()
+    until_accepted(notebook)
+    before = memory(pod.process.pid)
+    chance = random.Random(1)
+    block = chance.randbytes(2**20)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(47)
+    sent = 0
+    for number in range(100):
+        with socket.create_connection(("127.0.0.1", pod.port), 20) as peer, contextlib.suppress(OSError):
+            peer.sendall(greeting if number % 2 else b"")
+            for _ in range(2):
+                peer.sendall(block)
+                sent += len(block)
+    with zmq.Context() as context, notebook.socket(context, zmq.DEALER, pod.port) as flood:
+        for _ in range(100_000):
+            flood.send(b'{"start": 1}')
+        assert accepts(notebook)
+        for _ in range(10):
+            assert flood.poll(20_000)
+            assert control.read(flood.recv(), Refused).why
+    assert accepts(notebook)
+    assert memory(pod.process.pid) - before < 40
+
+
+def test_connections_are_bounded() -> None:
+    """At the limit of descriptors nobody new is let in, and nothing breaks; afterwards all is as before."""
+    with plugin() as own, worker_pod(own, files=128) as full:
+        notebook = full.paired()
+        until_accepted(notebook)
+        kernel = Connection(notebook, "k", "/")
+        before = memory(full.process.pid)
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                stack.enter_context(socket.create_connection(("127.0.0.1", full.port), 20))
+            until(lambda: len([*Path(f"/proc/{full.process.pid}/fd").iterdir()]) >= 127, "the limit to be reached")
+            assert ran(kernel, "print('on')") == "on\n"
+            assert memory(full.process.pid) - before < 20
+        until_accepted(notebook)
+        other = Connection(notebook, "other", "/")
+        assert ran(other, "print('on')") == "on\n"
+        kernel.close()
+        other.close()
+
+
+@pytest.mark.root
+def test_first_process_of_a_container_buries_the_orphans() -> None:
+    """Else each would take one of the processes that a pod may have."""
+    before = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    with plugin() as own, worker_pod(own, before=before) as first:
+        notebook = first.paired()
+        until_accepted(notebook)
+        kernel = Connection(notebook, "k", "/")
+        orphan = "import subprocess; subprocess.run(['sh', '-c', 'setsid sleep 0.1 & echo $!'])"
+        ran(kernel, orphan)
+        count = "import subprocess; print(subprocess.getoutput('ps -eo stat | grep -c Z'))"
+        until(lambda: ran(kernel, count).strip() == "0", "no zombie to be left")
+        kernel.close()
+
+
+def test_without_a_slot_the_program_ends_with_the_reason() -> None:
+    """Not in silence."""
+    environment = {key: value for key, value in os.environ.items() if key != node.VARIABLE}
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpu.worker"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "is not set" in done.stderr
