@@ -13,9 +13,21 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.service import Z85
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Run, Serve, Serving, Start, Started, Word, read
+from jupyter_gpu.remote.rules.control import (
+    Allow,
+    Kill,
+    Killed,
+    Refused,
+    Run,
+    Serve,
+    Serving,
+    Start,
+    Started,
+    Word,
+    read,
+)
 
-KINDS: tuple[type[Word], ...] = (Serve, Serving, Start, Started, Kill, Killed, Refused, Run)
+KINDS: tuple[type[Word], ...] = (Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow)
 KEY = "a" * 40
 
 texts = st.text("abc.:/ é", min_size=1, max_size=50)
@@ -30,7 +42,8 @@ words = st.one_of(
     st.builds(Kill, texts),
     st.builds(Killed, texts),
     st.builds(Refused, texts),
-    st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts),
+    st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),
+    st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts, st.integers(0, 65531)),
 )
 
 

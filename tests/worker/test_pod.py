@@ -255,10 +255,10 @@ def test_first_process_of_a_container_buries_the_orphans() -> None:
         notebook = first.paired()
         until_accepted(notebook)
         kernel = Connection(notebook, "k", "/")
-        orphan = "import subprocess; subprocess.run(['sh', '-c', 'setsid sleep 0.1 & echo $!'])"
-        ran(kernel, orphan)
-        count = "import subprocess; print(subprocess.getoutput('ps -eo stat | grep -c Z'))"
-        until(lambda: ran(kernel, count).strip() == "0", "no zombie to be left")
+        orphan = "import subprocess; print(subprocess.getoutput('setsid sleep 0.1 >&2 & echo $!'))"
+        pid = int(ran(kernel, orphan))
+        there = f"import os; print(os.path.exists('/proc/{pid}'))"
+        until(lambda: ran(kernel, there) == "False\n", "no zombie to be left")
         kernel.close()
 
 
