@@ -2,38 +2,39 @@
 notebooks that started without a wish can be served at once later, where they were placed.
 
 `scripts/bench placement` uses a synthetic cluster. On a recorded one, in the form of Alibaba's openb trace (`nodes.csv`
-and `pods_default.csv`):
+and `pods_default.csv`), as others measure it: nodes with GPUs only, all pods in a random order, then random ones:
 
-    python -m benchmarks.placement --trace DIR [--pods FILE] [--policy fgd] [--part 0.1] [--seed 0]
+    python -m benchmarks.placement --trace DIR --pods pods_default.csv pods_cpu250.csv --seed 42 43 44 \
+        --weight 0 2 --headroom 6 --worker none 100 1000
 """
 
 import argparse
-import csv
+import os
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
+from benchmarks.lib import openb
+from benchmarks.lib.openb import MIB, Nodes
 from benchmarks.lib.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import workload_of
-from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy
+from jupyter_gpu_scheduler.rules.scoring.policy import HEADROOM, PRESETS, Policy
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, MEMORY, SLOT, ClusterSnapshot, NodeFacts
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, MEMORY
 
 from .lib.figures import Figure
 
 _COMMAND = "scripts/bench placement"
-_MIB = 1024**2
 _GOAL = 10.0  # percent unallocated
 _INFLATION = 1.3  # pods come until they wished for this much of all GPUs
-_SLOTS = 1000
+_WORKER_MEMORY = 512 * MIB
 _EQUAL = "32 notebooks on 4 equal nodes of 8 GPUs"
-Nodes = Mapping[str, tuple[tuple[Gpu, ...], NodeFacts]]
 
 
 def run() -> Sequence[Figure]:
@@ -76,7 +77,7 @@ def _later(name: str) -> Sequence[Figure]:
 def _missed(nodes: Nodes, wishes: Sequence[Wish], policy: Policy) -> float:
     """Return the missed part in percent of the wishes. All notebooks start without GPUs."""
     pods = [PodState(f"pod-{number}", asks={CPU: 1000}, created=float(number)) for number in range(len(wishes))]
-    return 100 * (1 - at_once(_cluster(nodes), pods, wishes, list(nodes), policy) / len(wishes))
+    return 100 * (1 - at_once(openb.cluster(nodes), pods, wishes, list(nodes), policy) / len(wishes))
 
 
 def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
@@ -86,11 +87,11 @@ def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
     names = [f"node-{number}" for number in range(4)]
     yield (
         _EQUAL,
-        {name: (_gpus(name, 8, "H100"), _facts(64_000, 512 * 1024 * _MIB)) for name in names},
+        {name: (_gpus(name, 8, "H100"), openb.facts(64_000, 512 * 1024 * MIB)) for name in names},
         [Wish(1000)] * 32,
     )
     mixed = _synthetic(60)
-    chance, left = random.Random(0), 0.8 * _milli(mixed)
+    chance, left = random.Random(0), 0.8 * openb.capacity(mixed)
     kinds = [pod.requested.wish for pod in _notebooks() if pod.requested and pod.requested.milli]
     wishes: list[Wish] = []
     while left > 0:
@@ -102,19 +103,8 @@ def _days() -> Iterator[tuple[str, Nodes, Sequence[Wish]]]:
 def measure(nodes: Nodes, pods: Sequence[PodState], policy: str, seed: int) -> SimulationResult:
     """Place pods drawn from ``pods`` by one policy, until they wished for more than there is."""
     rules = Policy(policy, PRESETS[policy], workload=workload_of(pods))
-    return replay(_cluster(nodes), _stream(pods, _milli(nodes) * _INFLATION, seed), list(nodes), rules)
-
-
-def _cluster(nodes: Nodes) -> ClusterSnapshot:
-    snapshot = ClusterSnapshot()
-    for name, (gpus, facts) in nodes.items():
-        snapshot.put_node(name, gpus, facts)
-    return snapshot
-
-
-def _milli(nodes: Nodes) -> int:
-    """Return the milli of all GPUs."""
-    return MILLI_PER_GPU * sum(len(gpus) for gpus, _ in nodes.values())
+    stream = openb.drawn(pods, openb.capacity(nodes) * _INFLATION, seed)
+    return replay(openb.cluster(nodes), map(Job, stream), list(nodes), rules)
 
 
 def unallocated(outcome: SimulationResult) -> float:
@@ -122,25 +112,11 @@ def unallocated(outcome: SimulationResult) -> float:
     return 100 * (1 - outcome.part)
 
 
-def _stream(pods: Sequence[PodState], wished: float, seed: int) -> Iterator[Job]:
-    chance = random.Random(seed)
-    total = number = 0
-    while total < wished:
-        pod = chance.choice(pods)
-        total += pod.requested.milli if pod.requested else 0
-        yield Job(replace(pod, uid=f"pod-{number}", created=float(number)))
-        number += 1
-
-
 def _gpus(node: str, count: int, model: str, memory: int = 80) -> tuple[Gpu, ...]:
     return tuple(
-        Gpu(f"{node}-{index}", index, model, memory * 1024 * _MIB, island=str(index // 4), switch=str(index // 2))
+        Gpu(f"{node}-{index}", index, model, memory * 1024 * MIB, island=str(index // 4), switch=str(index // 2))
         for index in range(count)
     )
-
-
-def _facts(cpu: int, memory: int) -> NodeFacts:
-    return NodeFacts(allocatable={CPU: cpu, MEMORY: memory, SLOT: _SLOTS})
 
 
 def _synthetic(count: int) -> Nodes:
@@ -149,7 +125,7 @@ def _synthetic(count: int) -> Nodes:
     found = {}
     for number in range(count):
         gpus, model, cpu = kinds[number % len(kinds)]
-        found[f"node-{number}"] = (_gpus(f"node-{number}", gpus, model), _facts(cpu, 512 * 1024 * _MIB))
+        found[f"node-{number}"] = (_gpus(f"node-{number}", gpus, model), openb.facts(cpu, 512 * 1024 * MIB))
     return found
 
 
@@ -166,63 +142,65 @@ def _notebooks() -> list[PodState]:
     return [PodState(str(n), requested=Requested(1, w), asks={CPU: cpu}) for n, (w, cpu) in enumerate(wishes)]
 
 
-def read_nodes(file: Path) -> Nodes:
-    """Read the nodes of a trace: sn, cpu_milli, memory_mib, gpu, model."""
-    with file.open(newline="") as lines:
-        return {
-            row["sn"]: (
-                tuple(Gpu(f"{row['sn']}-{n}", n, row["model"], 32 * 1024 * _MIB) for n in range(int(row["gpu"]))),
-                _facts(int(row["cpu_milli"]), int(row["memory_mib"]) * _MIB),
-            )
-            for row in csv.DictReader(lines)
-        }
-
-
-def read_pods(file: Path) -> list[PodState]:
-    """Read the pods of a trace: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec."""
-    with file.open(newline="") as lines:
-        return [
-            PodState(
-                row["name"],
-                requested=Requested(1, _wish(int(row["num_gpu"]), int(row["gpu_milli"]), row["gpu_spec"])),
-                slots=1 if int(row["num_gpu"]) else 0,
-                asks={CPU: int(row["cpu_milli"]), MEMORY: int(row["memory_mib"]) * _MIB},
-            )
-            for row in csv.DictReader(lines)
-        ]
-
-
-def _wish(count: int, milli: int, models: str) -> Wish:
-    amount = milli if count == 1 else 1000 * count
-    return Wish(amount, model=tuple(models.split("|")) if models else ())
-
-
-def _sample(nodes: Nodes, part: float) -> Nodes:
-    """Return a regular sample of the nodes."""
-    step = max(1, round(1 / part))
-    return {name: nodes[name] for number, name in enumerate(nodes) if number % step == 0}
+def _recorded(nodes: Nodes, pods: Sequence[PodState], policy: Policy, seed: int, worker: int | None) -> str:
+    """Place the pods of a trace; ``worker``: milli of CPU of a worker pod, ``None`` where no pod may have one."""
+    began = time.monotonic()
+    stream = openb.shuffled(pods, openb.capacity(nodes) * _INFLATION, seed)
+    pairs = None if worker is None else PairPolicy(policy, worker={CPU: worker, MEMORY: _WORKER_MEMORY})
+    found = replay(openb.cluster(nodes), map(Job, stream), list(nodes), policy, pairs)
+    return (
+        f"{100 * found.part_when(1.0):.2f} % of {found.capacity // 1000} GPUs allocated when 100 % were wished, "
+        f"{100 * found.part:.2f} % at {100 * _INFLATION:.0f} %; {found.refused} of {len(found.arrived)} pods refused, "
+        f"{found.remote} have GPUs of another node ({time.monotonic() - began:.0f} s)"
+    )
 
 
 def main() -> int:
-    """Replay a recorded trace and print the result of each policy."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.placement", description=__doc__.splitlines()[0])
-    parser.add_argument("--trace", type=Path, required=True, metavar="DIR", help="has nodes.csv and the pods")
-    parser.add_argument("--pods", default="pods_default.csv", metavar="FILE", help="in DIR")
-    parser.add_argument("--policy", choices=sorted(PRESETS), action="append", help="default: all")
-    parser.add_argument("--part", type=float, default=1.0, help="of the nodes, 0 to 1")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    nodes = _sample(read_nodes(arguments.trace / "nodes.csv"), arguments.part)
-    pods = read_pods(arguments.trace / arguments.pods)
-    for policy in arguments.policy or sorted(PRESETS):
-        began = time.monotonic()
-        found = measure(nodes, pods, policy, arguments.seed)
-        print(
-            f"{policy}: {100 - unallocated(found):.2f} % of {found.capacity // 1000} GPUs allocated, "
-            f"{100 * found.fragmented / found.capacity:.2f} % fragmented, {found.refused} of {len(found.arrived)} "
-            f"pods refused ({time.monotonic() - began:.0f} s)"
-        )
+    """Replay a recorded trace and print a line for each combination of settings."""
+    arguments = _arguments()
+    nodes = openb.read_nodes(arguments.trace / "nodes.csv")
+    nodes = openb.sample(nodes if arguments.all_nodes else openb.with_gpus(nodes), arguments.part)
+    nodes = openb.endless(nodes) if arguments.bound else nodes
+    for file in arguments.pods or ["pods_default.csv"]:
+        pods = openb.read_pods(arguments.trace / file)
+        mix = workload_of(pods)
+        settings = product(arguments.policy, arguments.weight, arguments.headroom, arguments.worker, arguments.seed)
+        for name, weight, cores, worker, seed in settings:
+            weights = {**PRESETS[name], **({} if weight is None else {"cpu_headroom": weight})}
+            policy = Policy(name, weights, workload=mix, headroom=round(cores * 1000))
+            head = f"weight {weights.get('cpu_headroom', 0):g}, {cores:g} cores"
+            pairs = "no pairs" if worker is None else f"workers of {worker} milli"
+            line = _recorded(nodes, pods, policy, seed, worker)
+            print(f"{file}, {name}, {head}, {pairs}, seed {seed}: {line}", flush=True)
     return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.placement", description=__doc__.splitlines()[0])
+    trace = os.environ.get("JUPYTER_GPU_OPENB")
+    parser.add_argument(
+        "--trace", type=Path, required=not trace, default=trace and Path(trace), metavar="DIR",
+        help="has nodes.csv and the pods; default: JUPYTER_GPU_OPENB",
+    )  # fmt: skip
+    parser.add_argument("--pods", nargs="+", metavar="FILE", help="in DIR; default: pods_default.csv")
+    parser.add_argument("--policy", nargs="+", choices=sorted(PRESETS), default=["fgd"])
+    parser.add_argument(
+        "--weight", nargs="+", type=float, default=[None], help="of cpu_headroom; default: the policy's"
+    )
+    parser.add_argument("--headroom", nargs="+", type=float, default=[HEADROOM / 1000], help="cores for each free GPU")
+    parser.add_argument(
+        "--worker", nargs="+", type=_worker, default=[None], metavar="MILLI",
+        help="CPU of a worker pod, which serves GPUs of another node; none: no such pods (default)",
+    )  # fmt: skip
+    parser.add_argument("--seed", nargs="+", type=int, default=[42])
+    parser.add_argument("--part", type=float, default=1.0, help="of the nodes, 0 to 1")
+    parser.add_argument("--all-nodes", action="store_true", help="also those without GPUs")
+    parser.add_argument("--bound", action="store_true", help="endless CPU and memory on each node")
+    return parser.parse_args()
+
+
+def _worker(text: str) -> int | None:
+    return None if text == "none" else int(text)
 
 
 if __name__ == "__main__":

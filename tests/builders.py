@@ -193,9 +193,13 @@ def cluster(
     nodes: Mapping[str, int | Sequence[Gpu]],
     pods: Iterable[PodState] = (),
     about: Mapping[str, NodeFacts] | None = None,
+    priorities: Mapping[str, int] | None = None,
 ) -> ClusterSnapshot:
-    """Return nodes with so many GPUs, or with these; each has slots unless ``about`` says otherwise."""
-    snapshot = ClusterSnapshot()
+    """Return nodes with so many GPUs, or with these; each has slots unless ``about`` says otherwise.
+
+    GPU 1 of the third node is ``uuid(21)``, by which ``priorities`` names it.
+    """
+    snapshot = ClusterSnapshot(priorities or {})
     for number, (name, gpus) in enumerate(nodes.items()):
         found = inventory(gpus) if isinstance(gpus, int) else gpus
         own = tuple(replace(gpu, uuid=uuid(10 * number + gpu.index)) for gpu in found)

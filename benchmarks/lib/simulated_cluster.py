@@ -9,8 +9,11 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.pairs.choose import Pair, PairChooser, worker_of
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes, has_resources
 from jupyter_gpu_scheduler.rules.queue.decide import decide
+from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import best
@@ -42,31 +45,48 @@ class SimulationResult:
     """Free at the end, but of no use for a wish of the policy's mix, as is to be expected."""
     refused: int
     """Number of jobs that found no place."""
+    remote: int = 0
+    """Number of jobs whose GPUs are on another node than their pod."""
 
     @property
     def part(self) -> float:
         """Part of the capacity that is allocated at the end, 0 to 1."""
         return self.allocated[-1] / self.capacity if self.capacity and self.allocated else 0.0
 
+    def part_when(self, wished: float) -> float:
+        """Return the part of the capacity that was allocated once so much of it was wished for, 0 to 1."""
+        reached = zip(self.arrived, self.allocated, strict=True)
+        return next((given / self.capacity for asked, given in reached if asked >= wished * self.capacity), self.part)
 
-def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str], policy: Policy) -> SimulationResult:
+
+def replay(
+    snapshot: ClusterSnapshot,
+    jobs: Iterable[Job],
+    names: Sequence[str],
+    policy: Policy,
+    pairs: PairPolicy | None = None,
+) -> SimulationResult:
     """Bring the jobs one after the other onto the best node that has room; a job that finds none is refused.
 
-    The snapshot is changed: it holds the pods that are there at the end. Their CPU, memory and disk are counted too.
+    ``pairs``: GPUs may be on another node, where a worker pod holds them. The snapshot is changed: it holds the pods
+    that are there at the end. Their CPU, memory and disk are counted too.
     """
+    placer = _Placer(snapshot, names, policy, pairs)
     arrived: list[int] = []
     allocated: list[int] = []
-    leaving: dict[int, list[PodState]] = {}
-    wished = given = refused = 0
+    leaving: dict[int, list[tuple[PodState, ...]]] = {}
+    wished = given = refused = remote = 0
     for number, job in enumerate(jobs):
-        for pod in leaving.pop(number, ()):
-            wished -= _wished(pod)
-            given -= _given(pod)
-            _end(snapshot, pod)
-        placed = _place(snapshot, job.pod, names, policy)
-        refused += placed.pending
+        for pods in leaving.pop(number, ()):
+            wished -= _wished(pods[0])
+            given -= _given(pods[0])
+            for pod in pods:
+                _end(snapshot, pod)
+        placed = placer.place(job.pod)
+        refused += placed[0].pending
+        remote += len(placed) > 1
         wished += _wished(job.pod)
-        given += _given(placed)
+        given += _given(placed[0])
         if job.until is not None:
             leaving.setdefault(job.until, []).append(placed)
         arrived.append(wished)
@@ -80,6 +100,7 @@ def replay(snapshot: ClusterSnapshot, jobs: Iterable[Job], names: Sequence[str],
             fragmentation(policy, shape, _left(snapshot.facts(name))) for name, shape in shapes.items() if shape
         ),
         refused=refused,
+        remote=remote,
     )
 
 
@@ -90,7 +111,8 @@ def at_once(
 
     ``wishes`` come when all have started, in the order of the pods. No pod gives anything back.
     """
-    started = [_place(snapshot, pod, names, policy) for pod in pods]
+    placer = _Placer(snapshot, names, policy)
+    started = [placer.place(pod)[0] for pod in pods]
     return sum(_resized(snapshot, pod, wish) for pod, wish in zip(started, wishes, strict=True))
 
 
@@ -111,13 +133,43 @@ def _resized(snapshot: ClusterSnapshot, pod: PodState, wish: Wish) -> bool:
     return total(after.allocated.shares) == wish.milli
 
 
-def _place(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> PodState:
-    """Return the pod on the best node, noted in the snapshot; still pending where none can take it."""
-    able = [name for name in names if has_resources(pod, snapshot.facts(name))]
-    fitting = filter_nodes(snapshot, pod, able).fitting
-    node = best(snapshot, pod, fitting, policy)
-    if node is None:
-        return pod
+class _Placer:
+    """Places pods on nodes; with ``pairs`` their GPUs may be on another node, where a worker pod holds them."""
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, names: Sequence[str], policy: Policy, pairs: PairPolicy | None = None
+    ) -> None:
+        self._snapshot = snapshot
+        self._names = names
+        self._policy = policy
+        self._pairs = pairs
+        self._chooser = PairChooser(snapshot, pairs) if pairs else None
+
+    def place(self, pod: PodState) -> tuple[PodState, ...]:
+        """Return the pod where it is placed now, and its worker, if any; the pod is still pending where none can."""
+        if self._chooser and wanted(pod):
+            pair = self._chooser.for_new(pod, self._names)
+            if pair is None:
+                return (pod,)
+            if pair.gpu_node != pair.pod_node:
+                return self._apart(pod, pair)
+            return (_put(self._snapshot, pod, pair.pod_node),)
+        able = [name for name in self._names if has_resources(pod, self._snapshot.facts(name))]
+        node = best(self._snapshot, pod, filter_nodes(self._snapshot, pod, able).fitting, self._policy)
+        return (pod if node is None else _put(self._snapshot, pod, node),)
+
+    def _apart(self, pod: PodState, pair: Pair) -> tuple[PodState, PodState]:
+        """Place a pod on one node, and on another the worker with its GPUs: the pod itself will want no more."""
+        assert self._pairs
+        assert pod.wish
+        worker = replace(worker_of(pod, pod.wish, self._pairs), uid=f"{pod.uid}-worker")
+        held = _put(self._snapshot, worker, pair.gpu_node)
+        _put(self._snapshot, replace(pod, requested=None, limit=0), pair.pod_node)
+        return replace(pod, node=pair.pod_node), held
+
+
+def _put(snapshot: ClusterSnapshot, pod: PodState, node: str) -> PodState:
+    """Place a pod on a node that has room for it, with its GPUs."""
     granted = allocate(snapshot, pod, node)
     assert isinstance(granted, Allocated), f"{node} fits {pod.uid}, but gives nothing"
     placed = replace(pod, node=node, allocated=granted, attached=Attached(0, granted.shares))

@@ -173,7 +173,7 @@ class SchedulerSettings:
 
     policy: Policy = checked(_read_policy, default=Policy())  # noqa: RUF009 it is a field
     """Policy for placing new pods:
-    ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "workload"?}``. Default fgd.
+    ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "gpus"?, "headroom"?, "workload"?}``. Default fgd.
     """
     lease: LeaseSettings = LeaseSettings()
     """Leader election."""

@@ -26,6 +26,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.view import GpuLoad, read_celsius, read_watts
 from jupyter_gpu_node.gpus.rules.instances import InstancesByGpu
+from jupyter_gpu_node.gpus.rules.slowness import Slowness
 from jupyter_gpu_node.gpus.rules.xids import GpuErrors
 from jupyter_gpu_node.processes import proc
 
@@ -92,6 +93,7 @@ class NvmlSource:
         self._instances: InstancesByGpu = {}
         self._suspects: dict[int, tuple[float, str]] = {}
         self._gpu_errors = GpuErrors()
+        self._slowness = Slowness()
         self._silent_until = 0.0
         self._closed = False
         self.helper: Helper | None = None
@@ -218,6 +220,7 @@ class NvmlSource:
             except (strict.FieldError, LookupError):
                 problems.append(f"A GPU cannot be used: {str(item.get('error') or 'its data cannot be read.')[:200]}")
         self.note = " ".join(problems)
+        self._slowness.update({gpu.uuid: gpu.slow for gpu in seen.values() if gpu.healthy})
         for index in self._suspects:
             if index in self._known:
                 seen.setdefault(index, self._known[index])
@@ -232,7 +235,8 @@ class NvmlSource:
     def _with_problem(self, gpu: Gpu, *, silent: bool) -> Gpu:
         problem = self.note if silent else self._suspects.get(gpu.index, (0, ""))[1]
         problem = " ".join(filter(None, (problem, self._gpu_errors.problem(gpu.uuid))))
-        return replace(gpu, healthy=False, health=problem[:500]) if problem else gpu
+        found = replace(gpu, slow=self._slowness.is_slow(gpu.uuid))
+        return replace(found, healthy=False, health=problem[:500]) if problem else found
 
 
 def _read_load(item: Mapping[str, Any]) -> GpuLoad:

@@ -36,6 +36,8 @@ from jupyter_gpu_node.gpus.rules.instances import MIG_MODE
 
 from .nvml_peak import peak
 
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+"""Reasons for lower clocks that are no one's wish: hardware, heat by software and by hardware, power brake."""
 DXG = "/dev/dxg"
 """The device that stands for all GPUs in WSL 2."""
 
@@ -104,6 +106,7 @@ class Nvml:
             path=path,
             healthy=not problem,
             health=problem,
+            slow=self.slow(handle),
             numa=_numa(_text(self.api.nvmlDeviceGetPciInfo(handle).busId)),
         ).to_json()
         self.names[_address(handle)] = uuid
@@ -125,6 +128,18 @@ class Nvml:
             if self.api.nvmlDeviceGetRemappedRows(handle)[3]:
                 return "Its memory is worn out: a broken row could not be replaced."
         return ""
+
+    def slow(self, handle: Any) -> bool:
+        """Tell whether the GPU is slowed down now, or is to be drained; False where the driver does not tell."""
+        with contextlib.suppress(self.api.NVMLError):
+            if self.api.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & SLOWED:
+                return True
+        with contextlib.suppress(self.api.NVMLError):
+            if self.api.nvmlDeviceGetRemappedRows(handle)[2]:  # a row waits for the next reset
+                return True
+        with contextlib.suppress(self.api.NVMLError):
+            return bool(self.api.nvmlDeviceQueryDrainState(self.api.nvmlDeviceGetPciInfo(handle)))
+        return False
 
     def divided(self, handle: Any) -> bool:
         """Tell whether the GPU is in MIG mode. One that does not say is not used, as it may be."""

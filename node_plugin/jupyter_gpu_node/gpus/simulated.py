@@ -7,6 +7,7 @@ mode).
     <directory>/gpu0 …         nodes or files; nodes lie in /dev/jupyter-gpu where the directory's mount forbids devices
     <directory>/load/          what programs say they do (`simulated_programs`)
     <directory>/health/<uuid>  why that GPU is out of order, for demonstrations and tests
+    <directory>/slow/<uuid>    that GPU is slow, likewise
     <directory>/instances/     which GPUs are in MIG mode (`simulated_instances`)
 
 All servers of a machine share the directory, and find the same GPUs there. On a node of a cluster they are the node's
@@ -76,7 +77,7 @@ class SimulatedGpus:
         self._devices = devices
         self._instances: InstancesByGpu = {}
         self.note = "" if count else "There are no simulated GPUs: their number is set to 0."
-        for name in ("", "load", "health", simulated_instances.FOLDER):
+        for name in ("", "load", "health", "slow", simulated_instances.FOLDER):
             _shared_directory(self.directory / name)
         for index in range(count):
             if devices is None:
@@ -155,6 +156,7 @@ class SimulatedGpus:
             island=f"island-{index // 2}",
             switch=f"switch-{index // 2}",
             simulated=True,
+            slow=(self.directory / "slow" / uuid).exists(),
         )
 
 
@@ -186,6 +188,15 @@ def clear_load(directory: str | os.PathLike[str], uuid: str) -> None:
     from . import simulated_programs
 
     simulated_programs.clear(Path(directory) / "load", uuid)
+
+
+def set_slow(directory: str | os.PathLike[str], uuid: str, slow: bool, *, node: str = "") -> None:
+    """Make a simulated GPU slow, or fast again."""
+    path = Path(directory) / "slow" / _checked(uuid, node)
+    if slow:
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)
 
 
 def set_health(directory: str | os.PathLike[str], uuid: str, problem: str | None, *, node: str = "") -> None:

@@ -22,15 +22,17 @@ from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferred
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from jupyter_gpu_scheduler.rules.state.shape import after, shape_of
+from jupyter_gpu_scheduler.rules.state.shape import ShapeGpu, after, shape_of
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
 from tests.builders import GIB, cluster, facts, gpu, inventory, new, pod, uuid
 
 from .networks import LEAF, SOURCE, node, racks, rules
 
 NAMES = "abcdef"
+PRIORITIES = {uuid(0): 9, uuid(11): 0, uuid(21): 3}
 POLICIES = {
     "fgd": PairPolicy(Policy(weights={**PRESETS["fgd"], "cpu_headroom": 2})),
+    "narrow": PairPolicy(Policy(weights={"cpu_headroom": 3, "relation": 1}, headroom=2000)),
     "pack": PairPolicy(Policy(weights=PRESETS["pack"]), network=Network(unknown=10)),
     "source": PairPolicy(Policy(weights=SOURCE, models={"B": 9, "A": 3}), network=Network(speeds={"x": 400})),
     "odd": PairPolicy(Policy(weights={"relation": 1, "switch_free": -3, "cpu_headroom": -1, "memory_free": 1})),
@@ -64,8 +66,7 @@ def total(snapshot: ClusterSnapshot, rules: PairPolicy, me: PodState, gpu_node: 
         "relation": points / 100,
         "fragmentation": 1 / (1 + math.exp(growth / 1000)),
         "together": 1.0 if len(found.grants) < 2 else 0.5 / len(found.grants),  # no GPUs are joined here
-        "preference": sum(preferred(rules.policy, found.shape[index].model) for index, _ in found.grants)
-        / len(found.grants),
+        "preference": liked(rules, [found.shape[index] for index, _ in found.grants]) if there.schedulable else 0.0,
         "gpu_free": free_there / (1000 * len(working)),
         "gpu_memory_free": sum(gpu.free * gpu.memory for gpu in working) / sum(1000 * gpu.memory for gpu in working),
         "left_for_others": expectation(snapshot, gpu_node, rules.policy).of_others(given),
@@ -73,7 +74,7 @@ def total(snapshot: ClusterSnapshot, rules: PairPolicy, me: PodState, gpu_node: 
             name: (here.allocatable[key] - here.used.get(key, 0) - me.asks.get(key, 0)) / here.allocatable[key]
             for name, key in (("cpu_free", "cpu"), ("memory_free", "memory"), ("disk_free", "ephemeral-storage"))
         },
-        "cpu_headroom": mean(headroom(there, asking, free_there), headroom(here, me, free_here)),
+        "cpu_headroom": mean(headroom(rules, there, asking, free_there), headroom(rules, here, me, free_here)),
         "network_free": mean(1 - (there.network or 0), 1 - (here.network or 0)),
         "switch_speed": mean(speed(rules, there, far.switch), speed(rules, here, near.switch)),
         "switch_free": mean(idle_switch(snapshot, rules, far[1:]), idle_switch(snapshot, rules, near[1:])),
@@ -85,15 +86,21 @@ def total(snapshot: ClusterSnapshot, rules: PairPolicy, me: PodState, gpu_node: 
     )
 
 
+def liked(rules: PairPolicy, given: Sequence[ShapeGpu]) -> float:
+    """Return the mean preference for GPUs."""
+    found = [preferred(rules.policy, one.model, one.priority, slow=one.slow) for one in given]
+    return sum(found) / len(found)
+
+
 def mean(one: float, other: float) -> float:
     """Return the mean of the ratings of both nodes."""
     return (one + other) / 2
 
 
-def headroom(about: NodeFacts, asking: PodState, free: int) -> float:
+def headroom(rules: PairPolicy, about: NodeFacts, asking: PodState, free: int) -> float:
     """Rate the CPU that is left for free GPUs."""
     left = about.allocatable["cpu"] - about.used["cpu"] - asking.asks.get("cpu", 0)
-    return max(0.0, min(1.0, left / (6 * free))) if free else 1.0
+    return max(0.0, min(1.0, 1000 * left / (rules.policy.headroom * free))) if free else 1.0
 
 
 def speed(rules: PairPolicy, about: NodeFacts, switch: str) -> float:
@@ -113,7 +120,13 @@ def idle_switch(snapshot: ClusterSnapshot, rules: PairPolicy, switch: tuple[str,
 def inventories(draw: some.DrawFn, number: int) -> tuple[Gpu, ...]:
     """GPUs of one node: none to three, of two models, some broken."""
     return tuple(
-        gpu(index, uuid=uuid(10 * number + index), model=draw(some.sampled_from("AB")), healthy=draw(HEALTHY))
+        gpu(
+            index,
+            uuid=uuid(10 * number + index),
+            model=draw(some.sampled_from("AB")),
+            healthy=draw(HEALTHY),
+            slow=not draw(HEALTHY),
+        )
         for index in range(draw(some.integers(0, 3)))
     )
 
@@ -168,7 +181,7 @@ def clusters(draw: some.DrawFn) -> dict[str, tuple[tuple[Gpu, ...], NodeFacts]]:
 
 def built(nodes: Mapping[str, tuple[tuple[Gpu, ...], NodeFacts]], pods: Mapping[str, PodState]) -> ClusterSnapshot:
     """Return a snapshot that was never changed."""
-    snapshot = ClusterSnapshot()
+    snapshot = ClusterSnapshot(PRIORITIES)
     for name, (gpus, about) in nodes.items():
         snapshot.put_node(name, gpus, about)
     for each in pods.values():

@@ -26,6 +26,13 @@ def test_own_weights_override_those_of_the_policy() -> None:
     assert policy.models == {"H100": 9.0}
 
 
+def test_own_gpus_and_headroom_are_read() -> None:
+    """Priorities are by uuid; the CPU to keep free is in cores, and 6 if nothing is said."""
+    policy = Policy.from_settings({"gpus": {"GPU-1": 9, "GPU-2": 0}, "headroom": 2.5})
+    assert (policy.gpus, policy.headroom) == ({"GPU-1": 9, "GPU-2": 0}, 2500)
+    assert (Policy.from_settings({}).gpus, Policy.from_settings({}).headroom) == ({}, 6000)
+
+
 def test_own_mix_of_wishes_is_read() -> None:
     """A mix has the fields of a wish, CPU in cores, and pods that want no GPU."""
     policy = Policy.from_settings(
@@ -55,8 +62,8 @@ def test_every_weight_is_documented() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"nam": "fgd"}, "policy has no nam; it has name, weights, models, workload."),
-        ([], "policy must be an object with name, weights, models, workload."),
+        ({"nam": "fgd"}, "policy has no nam; it has name, weights, models, gpus, headroom, workload."),
+        ([], "policy must be an object with name, weights, models, gpus, headroom, workload."),
         ({"name": "best"}, "policy.name is 'best'; it must be one of fgd, pack, spread."),
         ({"name": 3}, "policy.name is 3; it must be one of fgd, pack, spread."),
         ({"weights": []}, "policy.weights must be an object of names and numbers."),
@@ -65,6 +72,15 @@ def test_every_weight_is_documented() -> None:
         ({"weights": {"gpu_free": True}}, "policy.weights.gpu_free is True;"),
         ({"weights": {"gpu_free": float("nan")}}, "policy.weights.gpu_free is nan;"),
         ({"models": {"A100": 11}}, "policy.models.A100 is 11; it must be a number from 0 to 10."),
+        ({"gpus": []}, "policy.gpus must be an object of uuids and priorities."),
+        ({"gpus": {"GPU-1": 10}}, "policy.gpus.GPU-1 is 10; it must be a whole number from 0 to 9."),
+        ({"gpus": {"GPU-1": -1}}, "policy.gpus.GPU-1 is -1; it must be a whole number from 0 to 9."),
+        ({"gpus": {"GPU-1": 1.0}}, "policy.gpus.GPU-1 is 1.0; it must be a whole number from 0 to 9."),
+        ({"gpus": {"GPU-1": True}}, "policy.gpus.GPU-1 is True; it must be a whole number from 0 to 9."),
+        ({"gpus": {"": 1}}, "policy.gpus names a GPU by ''; it must be a uuid of 1 to 96 characters."),
+        ({"gpus": {"x" * 97: 1}}, "policy.gpus names a GPU by 'xxx"),
+        ({"headroom": -1}, "policy.headroom is -1; it must be a number from 0 to 256."),
+        ({"headroom": "6"}, "policy.headroom is '6'; it must be a number from 0 to 256."),
         ({"workload": []}, "policy.workload must be a list of 1 to 256 kinds of wishes."),
         ({"workload": "x"}, "policy.workload must be a list of 1 to 256 kinds of wishes."),
         ({"workload": 3}, "policy.workload must be a list of 1 to 256 kinds of wishes."),

@@ -1,10 +1,11 @@
-"""Ratings that only pairs of nodes have yet."""
+"""The rating of the CPU that is left for free GPUs."""
 
 from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_scheduler.rules.scoring.ratings import HEADROOM, cpu_headroom
+from jupyter_gpu_scheduler.rules.scoring.policy import HEADROOM
+from jupyter_gpu_scheduler.rules.scoring.ratings import cpu_headroom
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferre
 from jupyter_gpu_scheduler.rules.scoring.score import BEST, NEAR, best, node_score, prioritize
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
-from tests.builders import GIB, cluster, facts, inventory, new, pod
+from tests.builders import GIB, cluster, facts, gpu, inventory, new, pod, uuid
 
 
 def only(**weights: float) -> Policy:
@@ -91,6 +91,37 @@ def test_preferred_models_raise_the_score() -> None:
     mixed = inventory(2, models=["H100", "T4"])
     assert rated("preference", mixed, models={"H100": 10, "T4": 0}, me=new("me", wants=2)) == 0.5
     assert rated("preference", mixed, models={"H100": 10, "T4": 0}, me=new("me", wants=1, model=("T4",))) == 0
+
+
+def test_own_priority_of_a_gpu_replaces_that_of_its_model() -> None:
+    """It counts from 0 to 9; a slow GPU counts half."""
+    policy = Policy(models={"H100": 10})
+    found = [preferred(policy, "H100", priority) for priority in (None, 9, 3, 0)]
+    assert found == [1.0, 1.0, 3 / 9, 0.0]
+    assert [preferred(policy, "H100", priority, slow=True) for priority in (None, 9)] == [0.5, 0.5]
+    assert preferred(policy, "T4", slow=True) == 0.25
+
+
+def test_preferred_gpus_draw_pods_to_their_node() -> None:
+    """A priority in the settings, or a GPU that is slow, decides between equal nodes, with and without a wish."""
+    for me in (new("me", wants=1), new("me")):
+        snapshot = cluster({"a": 1, "b": 1, "c": (gpu(0, slow=True),)}, priorities={uuid(10): 9})
+        assert best(snapshot, me, ["c", "a"], Policy()) == "a"
+        assert best(snapshot, me, ["c", "a", "b"], Policy()) == "b"
+
+
+def test_cpu_for_free_gpus_raises_the_score() -> None:
+    """The CPU that is left after the pod counts, for each GPU that stays free."""
+    weights = {"cpu_headroom": 1.0}
+    snapshot = cluster({"n": 3}, about={"n": facts(cpu=10)})
+    for me, rating in (
+        (new("me", wants=1, asks={"cpu": 4000}), 0.5),
+        (new("me", wants=3, asks={"cpu": 10_000}), 1.0),
+        (new("me", asks={"cpu": 1000}), 0.5),
+        (new("job", slots=0, asks={"cpu": 1000}), 0.5),
+    ):
+        assert node_score(snapshot, me, "n", Policy(weights=weights)) == rating
+    assert node_score(snapshot, new("me", wants=1), "n", Policy(weights=weights, headroom=20_000)) == 0.25
 
 
 def test_fragmentation_lowers_the_score() -> None:

@@ -17,7 +17,7 @@ from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import Shape, ShapeGpu, pattern
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
-from tests.builders import GIB, facts, gpu, pod
+from tests.builders import GIB, facts, gpu, pod, uuid
 
 
 def _cell(memory_held: int | None, **fields: Any) -> ShapeGpu:
@@ -35,6 +35,8 @@ cells = st.builds(
     island=st.sampled_from([None, 0, 1]),
     switch=st.sampled_from([None, 0, 1, 2]),
     free=st.sampled_from([0, 250, 500, 1000, 1000]),
+    slow=st.sampled_from([False, False, True]),
+    priority=st.sampled_from([None, None, 0, 9]),
 )
 shapes = st.lists(cells, max_size=6).map(tuple)
 wishes = st.builds(
@@ -63,7 +65,8 @@ def shuffled(shape: Shape, seed: int) -> Shape:
 
 def snapshot_of(shape: Shape) -> ClusterSnapshot:
     """One node n with this shape; what is not free is held by others."""
-    snapshot = ClusterSnapshot()
+    named = {uuid(index): cell.priority for index, cell in enumerate(shape) if cell.priority is not None}
+    snapshot = ClusterSnapshot(named)
     gpus = tuple(
         gpu(
             index,
@@ -72,6 +75,7 @@ def snapshot_of(shape: Shape) -> ClusterSnapshot:
             healthy=cell.healthy,
             island=None if cell.island is None else f"i{cell.island}",
             switch=None if cell.switch is None else f"s{cell.switch}",
+            slow=cell.slow,
             gate=cell.gate,
         )
         for index, cell in enumerate(shape)

@@ -51,6 +51,7 @@ class Inventory:
         self._own = own
         self._uplink = uplink or Uplink()
         self._network: float | None = None
+        self._speed: int | None = None
         self._measured = False
         self.held: dict[str, str] = {}
         self._owned: dict[str, str] = {}
@@ -143,10 +144,11 @@ class Inventory:
         await asyncio.to_thread(self._uplink.use)
         while True:
             await asyncio.sleep(uplink_rate.SECONDS)
-            now = uplink_rate.published(self._network, await asyncio.to_thread(self._uplink.use))
+            use = await asyncio.to_thread(self._uplink.use)
+            now = (uplink_rate.published(self._network, use), self._uplink.speed)
             self._measured = True
-            if now != self._network:
-                self._network = now
+            if now != (self._network, self._speed):
+                self._network, self._speed = now
                 self._wake.set()
 
     async def loads(self, uuids: frozenset[str]) -> Mapping[str, GpuLoad]:
@@ -182,7 +184,7 @@ class Inventory:
     def _on_node_change(self, change: ObjectChange) -> None:
         self.node = None if change.kind == "removed" else change.object
         if not self._measured and self.node:  # the value of an earlier process is kept until we know better
-            self._network = annotation.published_network(self.node)
+            self._network, self._speed = annotation.published_uplink(self.node)
         self._wake.set()
 
     async def _publish(self) -> None:
@@ -190,7 +192,7 @@ class Inventory:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            body = annotation.patch(self.node, self.gpus, self._network) if self.node else None
+            body = annotation.patch(self.node, self.gpus, self._network, self._speed) if self.node else None
             if body is None:
                 continue
             try:

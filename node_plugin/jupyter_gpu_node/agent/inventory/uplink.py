@@ -19,6 +19,11 @@ class Uplink:
         self._process = process
         self._last: UplinkCounters | None = None
 
+    @property
+    def speed(self) -> int | None:
+        """Its speed in Mbit/s as of the last `use`; None: not known."""
+        return uplink_rate.megabits(self._last.speed) if self._last else None
+
     def use(self) -> float | None:
         """Return the share in use since the last call, 0 to 1; None: not known. Reads some files that never block."""
         before, self._last = self._last, self._read()

@@ -18,10 +18,10 @@ from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit
 from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
 from jupyter_gpu_scheduler.rules.scoring.policy import UNKNOWN, Policy
 from jupyter_gpu_scheduler.rules.scoring.ratings import (
-    HEADROOM,
     Growth,
     cpu_headroom,
     cpu_left,
+    free_after,
     idle,
     less_fragmentation,
     part_left,
@@ -54,8 +54,6 @@ class PairPolicy:
     network: Network = field(default_factory=Network)
     worker: Mapping[str, int] = field(default_factory=lambda: _WORKER)
     """CPU, memory and disk that a worker pod asks for on the GPUs' node, named as in `NodeFacts`."""
-    headroom: int = HEADROOM
-    """Milli of CPU to keep free for each free GPU."""
 
 
 class Terms:
@@ -69,7 +67,7 @@ class Terms:
         self.weigh_uplinks = bool(self._weights.get("switch_free"))
         """Whether the use of uplinks counts."""
         self._growth = Growth(rules.policy)
-        self._gpus: dict[Fit, float] = {}
+        self._gpus: dict[tuple[Fit, bool], float] = {}
 
     def relation(self, relation: Relation) -> int:
         """Return the points of a relation."""
@@ -82,27 +80,30 @@ class Terms:
     def of_gpus(self, snapshot: ClusterSnapshot, node: str, found: Fit) -> Rated:
         """Rate the node of the GPUs, if the pod is on another; ``found`` are the GPUs that it would give."""
         points, growth = self._rate_gpus(snapshot, node, found, self._rules.worker.get(CPU, 0))
-        both = self._both(snapshot, node, self._rules.worker, _free(found))
+        both = self._both(snapshot, node, self._rules.worker, free_after(found))
         return Rated(-_billionths(points + weighted(self._halves, both)), _billionths(growth), node)
 
     def of_pod(self, snapshot: ClusterSnapshot, node: str) -> int:
         """Return the points of the pod's node, if the GPUs are on another."""
-        both = self._both(snapshot, node, self._asks, _free(Fit(shape_of(snapshot, node) or ())))
+        both = self._both(snapshot, node, self._asks, free_after(Fit(shape_of(snapshot, node) or ())))
         return _billionths(self._rate_pod(snapshot, node) + weighted(self._halves, both))
 
     def of_one(self, snapshot: ClusterSnapshot, node: str, found: Fit) -> Rated:
         """Rate a node that has both the GPUs and the pod; without what its relation and its switch give."""
         points, growth = self._rate_gpus(snapshot, node, found, self._asks.get(CPU, 0))
-        both = self._both(snapshot, node, self._asks, _free(found))
+        both = self._both(snapshot, node, self._asks, free_after(found))
         points += self._rate_pod(snapshot, node) + weighted(self._weights, both)
         return Rated(-_billionths(points), _billionths(growth), node)
 
     def _rate_gpus(self, snapshot: ClusterSnapshot, node: str, found: Fit, cpu: int) -> tuple[float, float]:
         """Return the points of the GPUs alone once ``cpu`` is gone, and the growth of fragmentation."""
-        growth = self._growth.of(found, snapshot.facts(node), cpu)
-        known = self._gpus.get(found)
+        facts = snapshot.facts(node)
+        growth = self._growth.of(found, facts, cpu)
+        known = self._gpus.get((found, facts.schedulable))
         if known is None:
-            known = self._gpus[found] = weighted(self._weights, rate_gpus(self._rules.policy, found))
+            rated = rate_gpus(self._rules.policy, found)
+            rated |= {} if facts.schedulable else {"preference": 0.0}  # it is about to be drained
+            known = self._gpus[found, facts.schedulable] = weighted(self._weights, rated)
         others = expectation(snapshot, node, self._rules.policy).of_others(sum(milli for _, milli in found.grants))
         ratings = {"fragmentation": less_fragmentation(growth), "left_for_others": others}
         return known + weighted(self._weights, ratings), growth
@@ -116,7 +117,7 @@ class Terms:
         facts, network = snapshot.facts(node), self._rules.network
         location = location_of(snapshot, node, network)
         return {
-            "cpu_headroom": cpu_headroom(cpu_left(facts, asks.get(CPU, 0)), free, self._rules.headroom),
+            "cpu_headroom": cpu_headroom(cpu_left(facts, asks.get(CPU, 0)), free, self._rules.policy.headroom),
             "network_free": idle(facts),
             "switch_speed": _rate_speed(facts.speed, location, network),
         }
@@ -125,11 +126,6 @@ class Terms:
 def _rate_speed(reported: int | None, location: Location, network: Network) -> float:
     speed = network.speeds.get(location.switch, reported)
     return UNKNOWN if speed is None else min(1.0, speed / network.full_speed)
-
-
-def _free(found: Fit) -> int:
-    """Return the milli of GPUs that work and are free once the grants are given."""
-    return sum(gpu.free for gpu in found.shape if gpu.healthy) - sum(milli for _, milli in found.grants)
 
 
 def _billionths(number: float) -> int:

@@ -12,8 +12,9 @@ What a pod has changes only where the wish says so:
 * A GPU that the pod still holds because it is being closed is taken again first: a shrink that is cancelled.
 * An unhealthy GPU gets no new share. A share on one stays until it must change.
 * A share has its memory in the books beside its milli (`jupyter_gpu.model.demand`), and needs room for both.
-* A GPU that an outside program uses is taken only where no other one would do, and given back before others.
-  Nothing moves because of it.
+* A GPU that an outside program uses is taken only where no other one would do, and given back before others; after
+  these a GPU that is slow. Nothing moves because of it.
+* Of GPUs that are equal otherwise, one with a higher priority is taken first.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.use_class import UseClass
 from jupyter_gpu_scheduler.rules.state.books import memory_beside
+
+MIDDLE_PRIORITY = 4.5
+"""Priority of GPUs that the settings do not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Spot:
     """Memory that the share here records, as in `GpuShare`."""
     memory_room: int | None = None
     """Bytes that the pod may have here now, including what it has; ``None``: those that go with ``room``."""
+    priority: int | None = None
+    """Priority of the GPU, 0 to 9; ``None``: the settings do not name it."""
 
     @property
     def busy(self) -> bool:
@@ -177,6 +183,8 @@ class _Cost(NamedTuple):
     """Those of them that do not rest."""
     used: int
     """Shares on GPUs that an outside process uses."""
+    slow: int
+    """Shares on GPUs that are slow."""
     resized: int
     """Shares kept with another size."""
     resized_busy: int
@@ -224,11 +232,11 @@ def _targets(mine: Sequence[Spot], wish: Wish) -> Iterator[dict[str, int]]:
         yield {**targets, holder.gpu.uuid: rest} if holder else targets
 
 
-def _worth(spot: Spot, wish: Wish, target: int) -> tuple[bool, bool, int, bool, bool, int]:
+def _worth(spot: Spot, wish: Wish, target: int) -> tuple[bool, bool, int, bool, bool, bool, int]:
     """Return the key that sorts shares by which one to keep as ``target``, best first."""
     share = spot.shared(wish, target)
     resized = spot.share != target or spot.memory != share.memory
-    return (not spot.gpu.healthy, not _in_place(spot, share), -spot.use, spot.used, resized, spot.age)
+    return (not spot.gpu.healthy, not _in_place(spot, share), -spot.use, spot.used, spot.gpu.slow, resized, spot.age)
 
 
 def _in_place(spot: Spot, share: GpuShare) -> bool:
@@ -304,6 +312,7 @@ def _cost(group: Sequence[Spot], mine: Sequence[Spot], shares: Mapping[str, GpuS
         busy=sum(spot.busy for spot in gone),
         working=sum(spot.use is UseClass.WORKING for spot in gone),
         used=sum(spot.used for spot in group if spot.gpu.uuid in shares),
+        slow=sum(spot.gpu.slow for spot in group if spot.gpu.uuid in shares),
         resized=len(resized),
         resized_busy=sum(spot.busy for spot in resized),
         newest=tuple(-spot.age for spot in reversed([*resized, *gone])),
@@ -321,12 +330,13 @@ def _served(group: Sequence[Spot], shares: Mapping[str, GpuShare], wish: Wish) -
 def choose(spots: Iterable[Spot], size: int, count: int, near: Sequence[Gpu] = ()) -> list[Spot]:
     """Choose up to ``count`` of ``spots`` for new shares of ``size`` milli; ``near``: the GPUs of the other shares.
 
-    First those that no outside program uses, and of these the ones that the pod still holds. Then whole GPUs, and
-    several at once, from as few islands and switches as possible, near the others, and so that large groups of free
-    GPUs stay whole. A single part of a GPU goes where the least is left over.
+    First those that no outside program uses, and of these the ones that the pod still holds, then those that are not
+    slow. Then whole GPUs, and several at once, from as few islands and switches as possible, near the others, and so
+    that large groups of free GPUs stay whole. A single part of a GPU goes where the least is left over. Of equal ones
+    the higher priority comes first.
     """
     able = [spot for spot in spots if spot.gpu.healthy and spot.room >= size]
-    able.sort(key=lambda spot: (spot.room, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid))
+    able.sort(key=_preferred_first)
     chosen: list[Spot] = []
     for used in (False, True):
         beside = [*near, *(spot.gpu for spot in chosen)]
@@ -338,10 +348,20 @@ def _best(able: Sequence[Spot], size: int, count: int, near: Sequence[Gpu]) -> l
     """Choose as `choose` does among spots that outside programs all use, or none of which they use."""
     own = [spot for spot in able if spot.held][:count]
     rest = [spot for spot in able if not spot.held]
-    count -= len(own)
-    if size < MILLI_PER_GPU and count == 1:
+    if size < MILLI_PER_GPU and count - len(own) == 1:
         return own + rest[:1]
-    return own + _together(rest, count, [*near, *(spot.gpu for spot in own)], ("island", "switch"))
+    chosen = own
+    for slow in (False, True):
+        alike = [spot for spot in rest if spot.gpu.slow is slow]
+        beside = [*near, *(spot.gpu for spot in chosen)]
+        chosen = chosen + _together(alike, count - len(chosen), beside, ("island", "switch"))
+    return chosen
+
+
+def _preferred_first(spot: Spot) -> tuple[bool, int, float, int, int, str]:
+    """Return the key that sorts spots for a new share: by room, so that the least is left over."""
+    priority = MIDDLE_PRIORITY if spot.priority is None else spot.priority
+    return (spot.gpu.slow, spot.room, -priority, spot.gpu.memory, spot.gpu.index, spot.gpu.uuid)
 
 
 def _together(spots: Sequence[Spot], count: int, near: Sequence[Gpu], levels: Sequence[str]) -> list[Spot]:

@@ -226,7 +226,10 @@ def _fit_of_shape(wish: Wish, shape: Shape, models: ModelAllowances) -> Fit:
     gpus = gpus_of(shape)
     if refuse(wish, limit=None, gpus=gpus):
         return Fit(shape, owed=wish.milli, why=shortage.never(wish, gpus), never=True, fits=False)
-    spots = [Spot(gpu, there.free, memory_room=there.free_memory) for gpu, there in zip(gpus, shape, strict=True)]
+    spots = [
+        Spot(gpu, there.free, memory_room=there.free_memory, priority=there.priority)
+        for gpu, there in zip(gpus, shape, strict=True)
+    ]
     if models:
         part, spots = within_models(wish, spots, models)
         if part != wish:

@@ -61,6 +61,7 @@ class QueuePass:
         """The pods that get less than their wish because of their allowances for GPUs of some models."""
         self._refusals: dict[tuple[Wish, int | None, frozenset[str], ModelAllowances], GpuError | None] = {}
         self._outside = snapshot.facts(node).outside
+        self._priority = snapshot.priority
         self._held = {gpu.uuid: dict(snapshot.holders(gpu.uuid, node)) for gpu in gpus}
         self._free = {uuid: MILLI_PER_GPU - sum(held.values()) for uuid, held in self._held.items()}
         recorded = snapshot.recorded_memory & self.gpus.keys()
@@ -264,7 +265,8 @@ class QueuePass:
             if self._memory.get(uuid):
                 most = booked(gpu.memory, share, memory) if pod.standing else self._bytes_held(pod, gpu)
                 left = self._memory_room(pod, gpu, most if uuid in closed else None)
-            spots.append(Spot(gpu, room, held, share, age, use, uuid in self._outside, memory, left))
+            given = (uuid in self._outside, memory, left, self._priority(uuid))
+            spots.append(Spot(gpu, room, held, share, age, use, *given))
         return spots
 
     def _memory_room(self, pod: PodState, gpu: Gpu, most: int | None) -> int:

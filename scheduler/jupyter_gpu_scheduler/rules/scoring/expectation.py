@@ -33,7 +33,7 @@ class Expectation:
     typical: float = MILLI_PER_GPU
     """Milli that one more pod without GPUs may want."""
     preferred: float = UNKNOWN
-    """The policy's preference for the models of what is free, 0 to 1."""
+    """The policy's preference for what is free, 0 to 1."""
 
     def with_more(self, pods: float) -> Expectation:
         """Return the expectation once ``pods`` more have come, without GPUs."""
@@ -73,13 +73,17 @@ def _expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, sought: W
     free = sum(left.values())
     promised = sum(_owed(pod, able) for pod in (*pods, *snapshot.nominated(node)))
     typical = _typical(policy)
-    liked = sum(left[gpu.uuid] * preferred(policy, gpu.model) for gpu in able)
+    liked = sum(left[gpu.uuid] * _preferred(snapshot, policy, gpu) for gpu in able)
     return Expectation(
         supply=max(0, free - promised),
         demand=sum(_may_want(pod, typical) for pod in pods),
         typical=typical,
         preferred=liked / free if free else UNKNOWN,
     )
+
+
+def _preferred(snapshot: ClusterSnapshot, policy: Policy, gpu: Gpu) -> float:
+    return preferred(policy, gpu.model, snapshot.priority(gpu.uuid), slow=gpu.slow)
 
 
 def _keeps(pod: PodState) -> Mapping[str, int]:

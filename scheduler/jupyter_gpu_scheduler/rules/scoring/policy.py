@@ -6,10 +6,11 @@ A score is the weighted mean of the ratings of a place, each between 0 and 1:
 |-------------------|------------------------------------------------------------------------------------------------|
 | ``fragmentation`` | free GPUs stay as useful for the typical mix of wishes (FGD's measure, see `fragmentation`)    |
 | ``together``      | the GPUs of the wish share one PCIe switch (0.75: one NVLink island)                           |
-| ``preference``    | they are of the model that ``models`` rates highest                                            |
+| ``preference``    | ``gpus`` or ``models`` rate them highest; a GPU that is ``slow`` counts half                     |
 | ``gpu_free``      | all GPU compute of the node is free                                                            |
 | ``gpu_memory_free`` | all GPU memory of the node is free                                                           |
 | ``cpu_free``      | all CPU of the pod's node is free after it got what it asks for                                |
+| ``cpu_headroom``  | enough CPU is left for the GPUs that stay free: ``headroom`` cores for each                    |
 | ``memory_free``   | all memory is, likewise                                                                        |
 | ``disk_free``     | all ephemeral storage is, likewise                                                             |
 | ``network_free``  | the network is idle, of the pod's node and of the GPUs'                                        |
@@ -18,7 +19,8 @@ A score is the weighted mean of the ratings of a place, each between 0 and 1:
 | ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
 
 A place for a pod that wants no GPU yet is rated by ``expected``, ``preference``, what is left of CPU, memory, disk and
-network, and ``fragmentation`` by the CPU that the pod takes: the other attributes are about GPUs that a pod gets.
+network, and ``fragmentation`` and ``cpu_headroom`` by the CPU that the pod takes: the other attributes are about GPUs
+that a pod gets.
 
 What is not known counts as one half. A negative weight prefers the opposite: ``gpu_free: -10`` packs.
 """
@@ -36,11 +38,20 @@ from jupyter_gpu.model.quantity import parse_milli
 
 ATTRIBUTES = (
     *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),
-    *("cpu_free", "memory_free", "disk_free", "network_free", "relation", "left_for_others", "expected"),
+    *(
+        "cpu_free",
+        "cpu_headroom",
+        "memory_free",
+        "disk_free",
+        "network_free",
+        "relation",
+        "left_for_others",
+        "expected",
+    ),
 )
 """Names of all weights."""
 WITHOUT_WISH = frozenset(
-    ("expected", "preference", "fragmentation", "cpu_free", "memory_free", "disk_free", "network_free")
+    ("expected", "preference", "fragmentation", "cpu_free", "cpu_headroom", "memory_free", "disk_free", "network_free")
 )
 """Attributes that rate a place for a pod that wants no GPU yet."""
 WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"}
@@ -83,6 +94,13 @@ TYPICAL = (
     WorkloadKind(Wish(8000), 0.03),
 )
 """A mix of notebook wishes, used if the settings have none."""
+HEADROOM = 6000
+"""Milli of CPU to keep free for each free GPU: the usual pod with a GPU asks for about as much."""
+MAX_UUID = 96
+HIGHEST_PRIORITY = 9
+"""The highest priority of a GPU."""
+MAX_HEADROOM = 256
+"""Cores."""
 UNKNOWN = 0.5
 """The rating of what is not known."""
 MAX_WEIGHT = 1000.0
@@ -106,30 +124,51 @@ class Policy:
     """Weights by attribute; those not named weigh nothing."""
     models: Mapping[str, float] = field(default_factory=dict)
     """Preference for GPUs by words of the model's name, 0 to 10; 5 for those not named."""
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    """Priority of single GPUs by uuid, 0 to 9, in place of their model's preference."""
     workload: tuple[WorkloadKind, ...] = TYPICAL
     """The typical mix of wishes, against which fragmentation is measured."""
+    headroom: int = HEADROOM
+    """Milli of CPU to keep free for each free GPU, for ``cpu_headroom``."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Policy:
-        """Read a policy from ``{"name"?, "weights"?, "models"?, "workload"?}``; raises `PolicyError`.
+        """Read a policy from ``{"name"?, "weights"?, "models"?, "gpus"?, "headroom"?, "workload"?}``.
 
+        Raises `PolicyError`. ``gpus`` has priorities by uuid, ``headroom`` is in cores.
         ``workload`` is a list of ``{"share": 0.4, "gpus": 0.5, "cpu": 2}`` (cores), with the fields of a wish:
         ``model``, ``memory``, ``topology``, ``each``; no ``gpus`` is a pod that wants none.
         """
-        _known("policy", settings, ("name", "weights", "models", "workload"))
+        _known("policy", settings, ("name", "weights", "models", "gpus", "headroom", "workload"))
         name = settings.get("name", "fgd")
         if not isinstance(name, str) or name not in PRESETS:
             raise PolicyError(f"policy.name is {name!r}; it must be one of {', '.join(sorted(PRESETS))}.")
         own = _numbers("policy.weights", settings.get("weights", {}), -MAX_WEIGHT, MAX_WEIGHT)
         _known("policy.weights", own, ATTRIBUTES)
         models = _numbers("policy.models", settings.get("models", {}), 0, 10)
+        gpus = _priorities("policy.gpus", settings.get("gpus", {}))
+        cores = _number("policy.headroom", settings.get("headroom", HEADROOM / 1000), 0, MAX_HEADROOM)
         workload = settings.get("workload")
-        kinds = TYPICAL if workload is None else _workload(workload)
-        return cls(name, MappingProxyType({**PRESETS[name], **own}), MappingProxyType(models), kinds)
+        return cls(
+            name,
+            MappingProxyType({**PRESETS[name], **own}),
+            MappingProxyType(models),
+            MappingProxyType(gpus),
+            TYPICAL if workload is None else _workload(workload),
+            round(cores * 1000),
+        )
 
 
-def preferred(policy: Policy, model: str) -> float:
-    """Return the preference for GPUs of ``model``, 0 to 1; the highest of the words that match counts."""
+def preferred(policy: Policy, model: str, priority: int | None = None, *, slow: bool = False) -> float:
+    """Return the preference for a GPU of ``model``, 0 to 1; of the words that match, the highest counts.
+
+    ``priority``: of this GPU alone, 0 to `HIGHEST_PRIORITY`; ``slow``: it counts half.
+    """
+    rating = _of_model(policy, model) if priority is None else priority / HIGHEST_PRIORITY
+    return rating / 2 if slow else rating
+
+
+def _of_model(policy: Policy, model: str) -> float:
     found = [value for words, value in policy.models.items() if named(model, words)]
     return max(found) / 10 if found else UNKNOWN
 
@@ -152,6 +191,18 @@ def _number(what: str, value: object, least: float, most: float) -> float:
     if not good:
         raise PolicyError(f"{what} is {value!r}; it must be a number from {least:g} to {most:g}.")
     return float(cast("float", value))
+
+
+def _priorities(what: str, found: object) -> dict[str, int]:
+    if not isinstance(found, Mapping):
+        raise PolicyError(f"{what} must be an object of uuids and priorities.")
+    for uuid, value in found.items():
+        if not isinstance(uuid, str) or not 1 <= len(uuid) <= MAX_UUID:
+            raise PolicyError(f"{what} names a GPU by {uuid!r}; it must be a uuid of 1 to {MAX_UUID} characters.")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not 0 <= value <= HIGHEST_PRIORITY:
+            raise PolicyError(f"{what}.{uuid} is {value!r}; it must be a whole number from 0 to {HIGHEST_PRIORITY}.")
+    return {str(uuid): int(value) for uuid, value in found.items()}
 
 
 def _workload(found: object) -> tuple[WorkloadKind, ...]:

@@ -11,10 +11,7 @@ from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, ShapeGpu, afte
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, NodeFacts
 
 from .fragmentation import cpu_level, fragmentation
-from .policy import UNKNOWN, Policy, preferred
-
-HEADROOM = 6000
-"""Milli of CPU to keep free for each free GPU: the usual pod with a GPU asks for about as much."""
+from .policy import HEADROOM, UNKNOWN, Policy, preferred
 
 
 class Growth:
@@ -91,10 +88,14 @@ def _together(shape: Shape, grants: tuple[Grant, ...]) -> float:
 
 
 def _preference(policy: Policy, shape: Shape, grants: tuple[Grant, ...]) -> float:
-    """Return the mean preference for the models of the granted GPUs."""
+    """Return the mean preference for the granted GPUs."""
     if not grants:
         return UNKNOWN
-    return sum(preferred(policy, shape[index].model) for index, _ in grants) / len(grants)
+    return sum(_preferred(policy, shape[index]) for index, _ in grants) / len(grants)
+
+
+def _preferred(policy: Policy, gpu: ShapeGpu) -> float:
+    return preferred(policy, gpu.model, gpu.priority, slow=gpu.slow)
 
 
 def part_left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
@@ -118,3 +119,8 @@ def cpu_headroom(left: int | None, free: int, headroom: int = HEADROOM) -> float
     if not free or not headroom:
         return 1.0
     return UNKNOWN if left is None else max(0.0, min(1.0, left * MILLI_PER_GPU / (headroom * free)))
+
+
+def free_after(found: Fit) -> int:
+    """Return the milli of GPUs that work and are free once the grants are given."""
+    return sum(gpu.free for gpu in found.shape if gpu.healthy) - sum(milli for _, milli in found.grants)

@@ -15,7 +15,17 @@ from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, Cluste
 
 from .expectation import Expectation, expectation
 from .policy import UNKNOWN, WITH_WISH, WITHOUT_SLOT, WITHOUT_WISH, Policy
-from .ratings import Growth, idle, less_fragmentation, part_left, rate_gpus, weighted
+from .ratings import (
+    Growth,
+    cpu_headroom,
+    cpu_left,
+    free_after,
+    idle,
+    less_fragmentation,
+    part_left,
+    rate_gpus,
+    weighted,
+)
 
 BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
@@ -103,6 +113,7 @@ class _Scorer:
         self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
         self._total = sum(map(abs, self._weights.values()))
         self._gpu_scores: dict[Fit, float] = {}
+        self._free: dict[Fit, int] = {}
         self._growth = Growth(policy)
 
     def score(self, found: Fit, expected: Expectation, facts: NodeFacts) -> float:
@@ -113,6 +124,8 @@ class _Scorer:
         ratings = {name: part_left(facts, key, self._asks) for name, key in _RESOURCES if name in weights}
         if "fragmentation" in weights:
             ratings["fragmentation"] = less_fragmentation(self._growth.of(found, facts, self._asks.get(CPU, 0)))
+        if "cpu_headroom" in weights:
+            ratings["cpu_headroom"] = self._headroom(found, facts)
         if "network_free" in weights:
             ratings["network_free"] = idle(facts)
         if not self._wants:
@@ -123,6 +136,13 @@ class _Scorer:
         ratings["relation"] = 1.0
         ratings["left_for_others"] = expected.of_others(sum(milli for _, milli in found.grants))
         return gpus + self._weighted(ratings)
+
+    def _headroom(self, found: Fit, facts: NodeFacts) -> float:
+        """Rate the CPU that is left for the GPUs that stay free."""
+        free = self._free.get(found)
+        if free is None:
+            free = self._free[found] = free_after(found)
+        return cpu_headroom(cpu_left(facts, self._asks.get(CPU, 0)), free, self._policy.headroom)
 
     def _weighted(self, ratings: Mapping[str, float]) -> float:
         """Return the part of the score that ratings, by attribute, contribute."""

@@ -32,7 +32,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, owner_of
-from jupyter_gpu.model.network import network_of
+from jupyter_gpu.model.network import network_of, speed_of
 
 from .pod_state import PodState
 from .resources import amounts, pod_requests
@@ -106,6 +106,8 @@ class NodeRecord:
     schedulable: bool
     network: float | None = None
     """Part of its uplink that is in use, 0 to 1; ``None``: not reported."""
+    speed: int | None = None
+    """Speed of its uplink in Mbit/s; ``None``: not reported."""
     problem: str = ""
     """Reason why its inventory can't be used; empty: it can."""
 
@@ -117,6 +119,7 @@ class NodeRecord:
             used=dict(used),
             schedulable=self.schedulable,
             network=self.network,
+            speed=self.speed,
         )
 
 
@@ -220,6 +223,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
         allocatable=amounts(status.get("allocatable")) if isinstance(status, Mapping) else {},
         schedulable=not (isinstance(spec, Mapping) and spec.get("unschedulable")),
         network=network_of(gpus or ()),
+        speed=speed_of(gpus or ()),
         problem=problem,
     )
 

@@ -36,6 +36,10 @@ class ShapeGpu(NamedTuple):
 
     They are exact: rounded down, a pod would wait beside room for it.
     """
+    slow: bool = False
+    """Whether it is given last, as in `Gpu`."""
+    priority: int | None = None
+    """Its own priority, 0 to 9; ``None``: the settings do not name it."""
 
 
 Shape = tuple[ShapeGpu, ...]
@@ -81,13 +85,15 @@ def pattern(shape: Shape) -> Pattern:
     )
 
 
-_Properties = tuple[str, str, int, bool, int, bool, bool, bool, bool, int]
+_Properties = tuple[str, str, int, bool, int, bool, bool, bool, bool, int, bool, int]
 
 
 def _properties(gpu: ShapeGpu) -> _Properties:
     left = gpu.free_memory
     memory = (gpu.gate, left is None, left or 0)
-    return (gpu.model, gpu.vendor, gpu.memory, gpu.healthy, gpu.free, gpu.island is None, gpu.switch is None, *memory)
+    worth = (gpu.slow, -1 if gpu.priority is None else gpu.priority)
+    kind = (gpu.model, gpu.vendor, gpu.memory, gpu.healthy)
+    return (*kind, gpu.free, gpu.island is None, gpu.switch is None, *memory, *worth)
 
 
 def _groups(shape: Shape, numbers: list[int | None]) -> list[tuple[list[_Properties], int]]:
@@ -124,6 +130,8 @@ def _shape(snapshot: ClusterSnapshot, node: str, gpus: Iterable[Gpu]) -> Shape:
             gpu.vendor,
             gpu.gate,
             snapshot.free_memory(gpu, node),
+            gpu.slow,
+            snapshot.priority(gpu.uuid),
         )
         for gpu in gpus
     )
@@ -142,6 +150,7 @@ def gpus_of(shape: Shape) -> tuple[Gpu, ...]:
             island=None if gpu.island is None else str(gpu.island),
             switch=None if gpu.switch is None else str(gpu.switch),
             vendor=gpu.vendor,
+            slow=gpu.slow,
             gate=gpu.gate,
         )
         for index, gpu in enumerate(shape)

@@ -67,10 +67,12 @@ class _Node:
 class ClusterSnapshot:
     """The nodes with their GPUs, the pods with their shares, and the holders of each GPU. No I/O; not thread-safe.
 
-    Nodes and pods may come in any order: a pod may be known before its node is.
+    Nodes and pods may come in any order: a pod may be known before its node is. ``priorities``: of single GPUs by
+    uuid, 0 to 9, from the settings.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, priorities: Mapping[str, int] = _NO_HOLDERS) -> None:
+        self._priorities = priorities
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, PodState] = {}
         self._by_node: dict[str, dict[str, PodState]] = {}  # "" holds the pending ones
@@ -283,6 +285,10 @@ class ClusterSnapshot:
         if not node:
             return self._gpu_kinds.keys()
         return {gpu_kind(gpu) for gpu in self.gpus(node) or ()}
+
+    def priority(self, uuid: str) -> int | None:
+        """Return the priority of a GPU, 0 to 9; ``None``: the settings do not name it."""
+        return self._priorities.get(uuid)
 
     def facts(self, node: str) -> NodeFacts:
         """Return the other facts known of a node."""

@@ -2,7 +2,8 @@
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
 function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "samples": [[age in s, per cent]]?,
-"unnumbered": true?, "mig": mode?, "instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches":
+"throttled": reasons?,
+"pending": 1?, "drained": 1?, "unnumbered": true?, "mig": mode?, "instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches":
 [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of those ``xids`` that come after it was made;
 ``broken``: of none any more. What takes PCIe's measure is noted in a file beside it.
 """
@@ -113,7 +114,16 @@ def nvmlDeviceGetPciInfo(handle: int) -> SimpleNamespace:  # noqa: N802
 
 
 def nvmlDeviceGetRemappedRows(handle: int) -> tuple[int, int, int, int]:  # noqa: N802
-    return (0, 0, 0, int(_gpu(handle, "RemappedRows").get("worn", 0)))
+    gpu = _gpu(handle, "RemappedRows")
+    return (0, 0, int(gpu.get("pending", 0)), int(gpu.get("worn", 0)))
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle: int) -> int:  # noqa: N802
+    return int(_sensor(handle, "CurrentClocksThrottleReasons", "throttled"))
+
+
+def nvmlDeviceQueryDrainState(pci: SimpleNamespace) -> int:  # noqa: N802
+    return int(_sensor(int(pci.busId.split(":")[1], 16), "QueryDrainState", "drained"))
 
 
 def nvmlDeviceGetMigMode(handle: int) -> list[int]:  # noqa: N802

@@ -11,12 +11,19 @@ from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import INVENTORY, PREFIX, decode_inventory, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.network import network_of, with_network
+from jupyter_gpu.model.network import network_of, speed_of, with_network, with_speed
 
 MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu.memory"
 """Labels: the model if all GPUs are of one, else ``mixed``; how many; MiB of the smallest one."""
 MIXED = "mixed"
 LABEL_LENGTH = 63
+LEAVING = frozenset(
+    (
+        *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
+        *("karpenter.sh/disrupted", "karpenter.sh/disruption"),
+    )
+)
+"""Taints of nodes that are to be removed."""
 
 
 def with_problems(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -42,18 +49,35 @@ def labels(gpus: Sequence[Gpu]) -> dict[str, str | None]:
     return {MODEL: model, COUNT: str(len(gpus)), MEMORY: str(memory) if gpus else None}
 
 
-def published_network(node: Any) -> float | None:
-    """Return the use of its uplink that the Node publishes; None: none."""
+def published_uplink(node: Any) -> tuple[float | None, int | None]:
+    """Return the use and the speed of its uplink that the Node publishes; None: not known."""
     text = objects.annotation(node, INVENTORY)
     try:
-        return network_of(decode_inventory(text)) if text else None
+        gpus = decode_inventory(text) if text else ()
     except InvalidAnnotation:
-        return None
+        gpus = ()
+    return network_of(gpus), speed_of(gpus)
 
 
-def patch(node: Any, gpus: tuple[Gpu, ...], network: float | None = None) -> dict[str, Any] | None:
-    """Return the patch that has the Node publish ``gpus`` and the use of its uplink; None if it does already."""
-    text, wanted = encode(with_network(gpus, network)), labels(gpus)
+def is_leaving(node: Any) -> bool:
+    """Tell whether the Node is cordoned, or a program that removes nodes has marked it."""
+    spec = node.get("spec") if isinstance(node, Mapping) else None
+    if not isinstance(spec, Mapping):
+        return False
+    taints = spec.get("taints")
+    keys = {taint.get("key") for taint in taints if isinstance(taint, Mapping)} if isinstance(taints, list) else set()
+    return spec.get("unschedulable") is True or not keys.isdisjoint(LEAVING)
+
+
+def patch(
+    node: Any, gpus: tuple[Gpu, ...], network: float | None = None, speed: int | None = None
+) -> dict[str, Any] | None:
+    """Return the patch that has the Node publish ``gpus`` with the use and the speed of its uplink.
+
+    All are slow if the Node is about to be drained. None if it publishes all this already.
+    """
+    known = tuple(replace(gpu, slow=True) for gpu in gpus) if is_leaving(node) else gpus
+    text, wanted = encode(with_speed(with_network(known, network), speed)), labels(gpus)
     there = objects.labels(node)
     if objects.annotation(node, INVENTORY) == text and all(there.get(key) == value for key, value in wanted.items()):
         return None

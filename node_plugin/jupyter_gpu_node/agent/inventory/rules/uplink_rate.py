@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jupyter_gpu.model.network import MAX_SPEED
+
 SECONDS = 60.0
 """Seconds over which the use is measured, and so the least time between two writes because of it."""
 STEP = 0.1
@@ -47,6 +49,12 @@ def bytes_a_second(speed: str) -> float | None:
     """Return bytes a second from ``/sys/class/net/<name>/speed``, in Mbit/s; None if it has none, as virtual ones."""
     text = speed.strip()
     return int(text) * 1e6 / 8 if text.isdigit() and int(text) > 0 else None
+
+
+def megabits(speed: float) -> int | None:
+    """Return bytes a second as Mbit/s, as an inventory has it; None for more than makes sense."""
+    found = round(speed * 8 / 1e6)
+    return found if found <= MAX_SPEED else None
 
 
 def use(before: UplinkCounters | None, after: UplinkCounters | None) -> float | None:
