@@ -52,6 +52,7 @@ COUNTED = (
     "tests/node/gpus/test_managed.py",
     "tests/node/gpus/test_second_owners.py",
     "tests/node/gpus/test_simulated_load.py",
+    "tests/node/gpus/test_slowness.py",
     "tests/node/gpus/test_vendors.py",
     "tests/node/gpus/test_xids.py",
     "tests/node/holders",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.kube import Kube, kubeconfig
-from jupyter_gpu.model.network import network_of
+from jupyter_gpu.model.network import network_of, speed_of
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
 from jupyter_gpu_node.agent.inventory.rules import uplink_rate
@@ -118,6 +118,7 @@ async def test_node_publishes_the_load_of_its_uplink(
         task = asyncio.create_task(inventory.run())
         try:
             await told(quiet, 0.0)
+            assert speed_of(quiet.inventory) == 1000
             traffic = asyncio.create_task(_transfer(devices))
             await told(quiet, 1.0)
             traffic.cancel()
@@ -127,6 +128,7 @@ async def test_node_publishes_the_load_of_its_uplink(
             assert inventory.writes == writes
             speed.write_text("-1")
             await told(quiet, None)
+            assert speed_of(quiet.inventory) is None
         finally:
             task.cancel()
             await asyncio.wait([task])

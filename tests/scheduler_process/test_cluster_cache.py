@@ -12,6 +12,7 @@ from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUES
 from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
@@ -126,6 +127,13 @@ def test_pending_write_holds_old_and_new_shares(before: Any, attaches: Any, afte
     found.finish_write("a", pending_write, read_pod(pod("a", 2, "n0", after or (), attaches)))
     assert {uuid for uuid in held | will if found.snapshot.free(uuid) == 0} == will | set(attaches or ())
     assert not found.in_flight("a")
+
+
+def test_priorities_of_gpus_come_from_the_settings() -> None:
+    """Those of the policy; a GPU that it does not name has none."""
+    policy = Policy.from_settings({"gpus": {"n0-1": 9}})
+    found = ClusterCache(lambda: None, SchedulerSettings(policy=policy)).snapshot
+    assert [found.priority(f"n0-{index}") for index in range(2)] == [None, 9]
 
 
 def test_share_that_is_taken_away_drains_until_the_write_is_confirmed() -> None:

@@ -163,6 +163,18 @@ def test_use_of_the_uplink_is_read_with_the_inventory(told: Any, known: float | 
     assert not record.problem
 
 
+@pytest.mark.parametrize(("told", "known"), [(25_000, 25_000), (0, None), (None, None), ("fast", None), (1.5, None)])
+def test_speed_of_the_uplink_is_read_with_the_inventory(told: Any, known: int | None) -> None:
+    """Likewise; a senseless speed counts as not known."""
+    items = json.loads(encode((Gpu("g", 0, "m", 1), Gpu("h", 1, "m", 1))))
+    for item in items if told is not None else ():
+        item["speed"] = told
+    node = {"metadata": {"name": "n", "uid": "u", "annotations": {INVENTORY: json.dumps(items)}}}
+    record = read_node(trim_node(node))
+    assert record.facts({}).speed == known
+    assert not record.problem
+
+
 def test_trimming_loses_nothing_that_is_read() -> None:
     """Trimming removes most of the rest."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})

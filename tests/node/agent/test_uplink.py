@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import INVENTORY
+from jupyter_gpu.model.annotations import INVENTORY, decode_inventory
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.network import network_of
 from jupyter_gpu_node.agent.inventory.rules import annotation, uplink_rate
@@ -87,13 +87,51 @@ def test_inventory_carries_the_load_in_steps() -> None:
     body = annotation.patch({"metadata": {"uid": "u"}}, gpus, 0.33)
     assert body is not None
     node = {"metadata": {"uid": "u", **body["metadata"]}}
-    assert annotation.published_network(node) == 0.3
+    assert annotation.published_uplink(node) == (0.3, None)
     assert annotation.patch(node, gpus, 0.31) is None
-    assert annotation.patch(node, gpus, annotation.published_network(node)) is None
+    assert annotation.patch(node, gpus, *annotation.published_uplink(node)) is None
+    assert annotation.patch(node, gpus, 0.31, 1000) is not None
     assert annotation.patch(node, gpus) is not None
     assert network_of(gpus) is None
     for odd in ({}, {"metadata": {"annotations": {INVENTORY: "nonsense"}}}):
-        assert annotation.published_network(odd) is None
+        assert annotation.published_uplink(odd) == (None, None)
+
+
+def test_inventory_carries_the_speed() -> None:
+    """In Mbit/s, until it is not known any more; what makes no sense is not published."""
+    gpus, plain = (Gpu("GPU-0", 0, "L4", 2**30),), {"metadata": {"uid": "u"}}
+    body = annotation.patch(plain, gpus, None, 25_000)
+    assert body is not None
+    node = {"metadata": {"uid": "u", **body["metadata"]}}
+    assert annotation.published_uplink(node) == (None, 25_000)
+    assert annotation.patch(node, gpus, None, 25_000) is None
+    assert annotation.patch(node, gpus) is not None
+    assert [uplink_rate.megabits(speed) for speed in (1.25e8, 1.25e13, 1.26e13)] == [1000, 10**8, None]
+
+
+@pytest.mark.parametrize(
+    ("spec", "slow"),
+    [
+        ({}, False),
+        ({"unschedulable": True}, True),
+        ({"unschedulable": False}, False),
+        ({"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}, False),
+        ({"taints": [{"key": "x"}, {"key": "DeletionCandidateOfClusterAutoscaler"}]}, True),
+        ({"taints": [{"key": "karpenter.sh/disrupted"}]}, True),
+        ({"taints": ["odd", {}]}, False),
+        ({"taints": "odd"}, False),
+        (None, False),
+    ],
+)
+def test_gpus_of_a_node_that_is_leaving_are_slow(spec: object, slow: bool) -> None:
+    """A node that is cordoned or marked for removal says so of all its GPUs; one that is slow anyway stays it."""
+    gpus = (Gpu("GPU-0", 0, "L4", 2**30), Gpu("GPU-1", 1, "L4", 2**30, slow=True))
+    node = {"metadata": {"uid": "u"}, "spec": spec}
+    assert annotation.is_leaving(node) is slow
+    body = annotation.patch(node, gpus)
+    assert body is not None
+    assert [gpu.slow for gpu in decode_inventory(body["metadata"]["annotations"][INVENTORY])] == [slow, True]
+    assert annotation.is_leaving("odd") is False
 
 
 def test_node_is_measured_from_files(tmp_path: Path) -> None:
@@ -103,12 +141,14 @@ def test_node_is_measured_from_files(tmp_path: Path) -> None:
     (tmp_path / "net" / "dev").write_text(DEVICES.format(received=0, sent=0))
     uplink = Uplink(tmp_path)
     assert uplink.use() is None
+    assert uplink.speed is None
     speed = tmp_path / "root" / "sys" / "class" / "net" / "eth0" / "speed"
     speed.parent.mkdir(parents=True)
     speed.write_text("1\n")
     assert uplink.use() is None, "there is nothing to compare with"
     (tmp_path / "net" / "dev").write_text(DEVICES.format(received=10**12, sent=0))
     assert uplink.use() == 1.0
+    assert uplink.speed == 1
     assert uplink.use() == 0.0
     (tmp_path / "net" / "dev").unlink()
     assert uplink.use() is None

@@ -20,6 +20,7 @@ from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.devices import enforcement
 from jupyter_gpu_node.gpus import nvml
 from jupyter_gpu_node.gpus.nvml import NvmlSource
+from jupyter_gpu_node.gpus.rules.slowness import BEGIN
 from jupyter_gpu_node.gpus.rules.xids import CALM
 from jupyter_gpu_node.processes import proc
 from tests.node.conftest import MANAGED, Child
@@ -104,6 +105,18 @@ def test_inventory(driver: Driver) -> None:
     assert all(g.healthy and not g.simulated for g in gpus)
     assert source.note == ""
     assert source.inventory() == gpus
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "reason", [{"throttled": 0x8}, {"throttled": 0x40 | 0x1}, {"pending": 1}, {"drained": 1, "throttled": 0x4}]
+)
+def test_gpu_that_is_slowed_down_or_drained_is_slow(driver: Driver, reason: dict[str, int]) -> None:
+    """Some inventories in a row; one that only reaches its limit of power, is idle or does not tell is not."""
+    driver.set(gpu("a", **reason), gpu("b", throttled=0x4 | 0x1), gpu("c"))
+    source = driver.source()
+    found = [[gpu.slow for gpu in source.inventory()] for _ in range(BEGIN)]
+    assert found == [[False] * 3] * (BEGIN - 1) + [[True, False, False]]
 
 
 @pytest.mark.root

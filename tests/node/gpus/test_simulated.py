@@ -51,6 +51,18 @@ def test_inventory(home: Path) -> None:
     assert [gpu.switch for gpu in gpus] == ["switch-0", "switch-0", "switch-1", "switch-1"]
 
 
+def test_slow_gpu_says_so(home: Path) -> None:
+    """As long as it is; of GPUs that are there only."""
+    gpus = SimulatedGpus(home, 2)
+    simulated.set_slow(home, uuid_of(1), slow=True)
+    assert [gpu.slow for gpu in gpus.inventory()] == [False, True]
+    for _ in range(2):
+        simulated.set_slow(home, uuid_of(1), slow=False)
+        assert not any(gpu.slow for gpu in gpus.inventory())
+    with pytest.raises(ValueError, match="not a simulated GPU"):
+        simulated.set_slow(home, "../../x", slow=True)
+
+
 @pytest.mark.root
 def test_root_has_devices(home: Path) -> None:
     """Nodes of virtual consoles that everybody may open, and that really open."""
@@ -108,7 +120,7 @@ def test_container_that_forbids_these_devices(home: Path, spawn: Spawn, uid: str
     child.run(f"from jupyter_gpu_node.gpus import simulated; source = simulated.SimulatedGpus({str(home)!r}, 2)")
     assert child.run("[str(gpu.device) for gpu in source.inventory()]") == ["None", "4:41"]
     assert child.run("[gpu.healthy for gpu in source.inventory()]") == [True, True]
-    assert sorted(path.name for path in home.iterdir()) == ["gpu0", "gpu1", "health", "instances", "load"]
+    assert sorted(path.name for path in home.iterdir()) == ["gpu0", "gpu1", "health", "instances", "load", "slow"]
 
 
 @pytest.mark.parametrize("count", [-1, 25, 10**9])

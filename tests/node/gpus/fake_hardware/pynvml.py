@@ -2,10 +2,10 @@
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
 function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "samples": [[age in s, per cent]]?,
-"throttled": reasons?,
-"pending": 1?, "drained": 1?, "unnumbered": true?, "mig": mode?, "instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches":
-[[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of those ``xids`` that come after it was made;
-``broken``: of none any more. What takes PCIe's measure is noted in a file beside it.
+"throttled": reasons?, "pending": 1?, "drained": 1?, "unnumbered": true?, "mig": mode?, "instances": [uuid | null]?,
+…}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set
+tells of those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in
+a file beside it.
 """
 
 import json
