@@ -27,10 +27,10 @@ def test_own_weights_override_those_of_the_policy() -> None:
 
 
 def test_own_gpus_and_headroom_are_read() -> None:
-    """Priorities are by uuid; the CPU to keep free is in cores, and 6 if nothing is said."""
+    """Priorities are by uuid; the CPU to keep free is in cores, and 10 if nothing is said."""
     policy = Policy.from_settings({"gpus": {"GPU-1": 9, "GPU-2": 0}, "headroom": 2.5})
     assert (policy.gpus, policy.headroom) == ({"GPU-1": 9, "GPU-2": 0}, 2500)
-    assert (Policy.from_settings({}).gpus, Policy.from_settings({}).headroom) == ({}, 6000)
+    assert (Policy.from_settings({}).gpus, Policy.from_settings({}).headroom) == ({}, 10_000)
 
 
 def test_own_mix_of_wishes_is_read() -> None:

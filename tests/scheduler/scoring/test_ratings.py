@@ -11,10 +11,10 @@ from jupyter_gpu_scheduler.rules.scoring.ratings import cpu_headroom
 @pytest.mark.parametrize(
     ("left", "free", "rating"),
     [
-        (12_000, 2000, 1.0),
-        (6000, 2000, 0.5),
-        (6000, 1000, 1.0),
-        (3000, 500, 1.0),
+        (20_000, 2000, 1.0),
+        (10_000, 2000, 0.5),
+        (10_000, 1000, 1.0),
+        (5000, 500, 1.0),
         (99_000, 1000, 1.0),
         (0, 1000, 0.0),
         (-5, 1000, 0.0),
@@ -24,7 +24,7 @@ from jupyter_gpu_scheduler.rules.scoring.ratings import cpu_headroom
     ],
 )
 def test_cpu_for_free_gpus_is_rated(left: int | None, free: int, rating: float) -> None:
-    """Six cores for each free GPU are enough; where none is free, none are needed; unknown is one half."""
-    assert HEADROOM == 6000
+    """Ten cores for each free GPU are enough; where none is free, none are needed; unknown is one half."""
+    assert HEADROOM == 10_000
     assert cpu_headroom(left, free) == rating
     assert cpu_headroom(left, free, headroom=0) == 1.0

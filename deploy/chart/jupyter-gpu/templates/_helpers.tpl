@@ -175,7 +175,7 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- define "jupyter-gpu.schedulerSettings" -}}
 {{- $tls := "/etc/jupyter-gpu/tls" -}}
 {{- $extender := dict "address" "0.0.0.0" "port" 8443 "certificate" (printf "%s/tls.crt" $tls) "key" (printf "%s/tls.key" $tls) "clientCa" (printf "%s/ca.crt" $tls) "clientNames" (list "jupyter-gpu-kube-scheduler") "endpointSlice" "jupyter-gpu-scheduler" -}}
-{{- $settings := dict "policy" (dict "name" .Values.scheduler.policy.name "weights" .Values.scheduler.policy.weights) "extender" $extender "status" (dict "port" 8080 "metrics" .Values.metrics.enabled "users" .Values.metrics.users) "namespaces" .Values.scheduler.namespaces -}}
+{{- $settings := dict "policy" (deepCopy .Values.scheduler.policy) "extender" $extender "status" (dict "port" 8080 "metrics" .Values.metrics.enabled "users" .Values.metrics.users) "namespaces" .Values.scheduler.namespaces -}}
 {{- $limits := dict "jobKinds" .Values.limits.jobKinds -}}
 {{- with .Values.limits.timeZone }}{{ $_ := set $limits "timeZone" . }}{{ end -}}
 {{- $_ := set $settings "limits" $limits -}}

@@ -64,7 +64,7 @@ _COMMON = {
 }  # fmt: skip
 PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "fgd": {**_COMMON, "fragmentation": 10.0, "gpu_free": -0.05, "cpu_free": -0.05},
+        "fgd": {**_COMMON, "fragmentation": 10.0, "cpu_headroom": 1.0, "gpu_free": -0.05, "cpu_free": -0.05},
         "pack": {**_COMMON, "fragmentation": 1.0, "gpu_free": -10.0, "gpu_memory_free": -1.0},
         "spread": {**_COMMON, "gpu_free": 10.0, "gpu_memory_free": 1.0, "cpu_free": 3.0, "memory_free": 3.0,
                    "disk_free": 1.0},
@@ -94,7 +94,7 @@ TYPICAL = (
     WorkloadKind(Wish(8000), 0.03),
 )
 """A mix of notebook wishes, used if the settings have none."""
-HEADROOM = 6000
+HEADROOM = 10_000
 """Milli of CPU to keep free for each free GPU: the usual pod with a GPU asks for about as much."""
 MAX_UUID = 96
 HIGHEST_PRIORITY = 9
