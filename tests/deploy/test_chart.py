@@ -17,7 +17,6 @@ from jupyter_gpu_node.shares.rules.gpu_settings import GpuRules, of
 from jupyter_gpu_node.shares.rules.turns import elasticity, timing
 from jupyter_gpu_node.shares.rules.violations import penalties
 from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
-from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.settings import SchedulerSettings
 from tests.admission import specs
 from tests.cluster.testbed import binaries
@@ -29,10 +28,7 @@ REAL: dict[str, Any] = {}
 SIMULATED = {"node": {"simulated": {"count": 4, "nodes": {"node2": {"firstMinor": 44}}}}}
 FULL: dict[str, Any] = {
     "node": {**SIMULATED["node"], "managed": {"models": ["NVIDIA T4"], "nodes": {"node2": {"indexes": [0, 1]}}}},
-    "scheduler": {
-        "service": {"clusterIP": "10.96.0.99"},
-        "policy": {"name": "pack", "gpus": {"GPU-1": 9}, "headroom": 2.5},
-    },
+    "scheduler": {"service": {"clusterIP": "10.96.0.99"}, "policy": {"name": "pack"}},
     "kubeScheduler": {"replicas": 1},
     "notebooks": {"namespaces": [{"namespace": "alice"}], "readEvents": True},
     "hubs": [
@@ -155,10 +151,6 @@ def test_values_and_schema_name_the_same() -> None:
         ({"scheduler": {"replicas": 0}}, "/scheduler/replicas"),
         ({"scheduler": {"policy": {"name": "random"}}}, "/scheduler/policy/name"),
         ({"scheduler": {"policy": {"weights": {"cpu": "much"}}}}, "/scheduler/policy/weights/cpu"),
-        ({"scheduler": {"policy": {"headroom": -1}}}, "/scheduler/policy/headroom"),
-        ({"scheduler": {"policy": {"models": {"H100": 11}}}}, "/scheduler/policy/models/H100"),
-        ({"scheduler": {"policy": {"gpus": {"GPU-1": 10}}}}, "/scheduler/policy/gpus/GPU-1"),
-        ({"scheduler": {"policy": {"gpus": {"GPU-1": 0.5}}}}, "/scheduler/policy/gpus/GPU-1"),
         ({"scheduler": {"service": {"clusterIP": "host"}}}, "/scheduler/service/clusterIP"),
         ({"kubeScheduler": {"enabled": "yes"}}, "/kubeScheduler/enabled"),
         ({"kubeScheduler": {"extenderTimeoutSeconds": 0}}, "/kubeScheduler/extenderTimeoutSeconds"),
@@ -217,9 +209,6 @@ def test_programs_understand_their_settings(values: dict[str, Any], tmp_path: Pa
     file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
     scheduler = settings_file.read(file, SchedulerSettings)
     assert scheduler.extender.secure
-    own, policy = values.get("scheduler", {}).get("policy", {}), scheduler.policy
-    assert (policy.name, policy.gpus, policy.models) == (own.get("name", "fgd"), own.get("gpus", {}), {})
-    assert policy.headroom == own.get("headroom", Policy().headroom / 1000) * 1000
     assert str(scheduler.limits.time_zone) == values.get("limits", {}).get("timeZone", "UTC")
     file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
     assert (values is REAL) == (node_settings.load(file, {"NODE_NAME": "node1"}).simulated is None)
