@@ -66,7 +66,7 @@ def total(snapshot: ClusterSnapshot, rules: PairPolicy, me: PodState, gpu_node: 
         "relation": points / 100,
         "fragmentation": 1 / (1 + math.exp(growth / 1000)),
         "together": 1.0 if len(found.grants) < 2 else 0.5 / len(found.grants),  # no GPUs are joined here
-        "preference": liked(rules, [found.shape[index] for index, _ in found.grants]) if there.schedulable else 0.0,
+        "preference": liked(rules, [found.shape[index] for index, _ in found.grants]),
         "gpu_free": free_there / (1000 * len(working)),
         "gpu_memory_free": sum(gpu.free * gpu.memory for gpu in working) / sum(1000 * gpu.memory for gpu in working),
         "left_for_others": expectation(snapshot, gpu_node, rules.policy).of_others(given),

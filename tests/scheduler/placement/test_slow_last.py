@@ -82,6 +82,13 @@ def _rank(spot: Spot) -> float:
     return 4.5 if spot.priority is None else spot.priority
 
 
+def test_group_without_slow_gpus_is_better() -> None:
+    """Where a wish needs one group of GPUs, the number of slow ones decides between groups."""
+    four = [gpu(index, island="ab"[index // 2], slow=index == 1) for index in range(4)]
+    found = arrange(wish(2, topology="island"), [Spot(each, 1000) for each in four])
+    assert {share.uuid for share in found.shares} == {uuid(2), uuid(3)}
+
+
 def test_part_goes_where_the_least_is_left_over_whatever_the_priority() -> None:
     """A priority breaks no whole GPU."""
     one, two = inventory(2)

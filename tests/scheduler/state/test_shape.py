@@ -102,6 +102,14 @@ def test_pattern_keeps_gpus_and_groups(shape: Shape) -> None:
     assert pattern(found.shape) is found
 
 
+def test_slow_and_preferred_gpus_have_patterns_of_their_own() -> None:
+    """But it does not matter which of two equal GPUs it is."""
+    plain = ShapeGpu("m", 1, True, None, None, 1000)
+    for other in (plain._replace(slow=True), plain._replace(priority=0)):
+        assert pattern((plain, other)) is pattern((other, plain))
+        assert pattern((plain, other)) is not pattern((plain, plain))
+
+
 def _sizes(shape: Shape, level: str) -> list[int]:
     names = [getattr(cell, level) for cell in shape if getattr(cell, level) is not None]
     return [names.count(name) for name in set(names)]

@@ -67,7 +67,7 @@ class Terms:
         self.weigh_uplinks = bool(self._weights.get("switch_free"))
         """Whether the use of uplinks counts."""
         self._growth = Growth(rules.policy)
-        self._gpus: dict[tuple[Fit, bool], float] = {}
+        self._gpus: dict[Fit, float] = {}
 
     def relation(self, relation: Relation) -> int:
         """Return the points of a relation."""
@@ -97,13 +97,10 @@ class Terms:
 
     def _rate_gpus(self, snapshot: ClusterSnapshot, node: str, found: Fit, cpu: int) -> tuple[float, float]:
         """Return the points of the GPUs alone once ``cpu`` is gone, and the growth of fragmentation."""
-        facts = snapshot.facts(node)
-        growth = self._growth.of(found, facts, cpu)
-        known = self._gpus.get((found, facts.schedulable))
+        growth = self._growth.of(found, snapshot.facts(node), cpu)
+        known = self._gpus.get(found)
         if known is None:
-            rated = rate_gpus(self._rules.policy, found)
-            rated |= {} if facts.schedulable else {"preference": 0.0}  # it is about to be drained
-            known = self._gpus[found, facts.schedulable] = weighted(self._weights, rated)
+            known = self._gpus[found] = weighted(self._weights, rate_gpus(self._rules.policy, found))
         others = expectation(snapshot, node, self._rules.policy).of_others(sum(milli for _, milli in found.grants))
         ratings = {"fragmentation": less_fragmentation(growth), "left_for_others": others}
         return known + weighted(self._weights, ratings), growth
