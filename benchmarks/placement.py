@@ -5,7 +5,9 @@ notebooks that started without a wish can be served at once later, where they we
 and `pods_default.csv`), as others measure it: nodes with GPUs only, all pods in a random order, then random ones:
 
     python -m benchmarks.placement --trace DIR --pods pods_default.csv pods_cpu250.csv --seed 42 43 44 \
-        --weight 0 2 --headroom 6 --worker none 100 1000
+        --weight 0 1 --headroom 10 --worker none 100 1000
+
+What came out is in `docs/designs/remote-gpus.md` ("CPU beside free GPUs").
 """
 
 import argparse

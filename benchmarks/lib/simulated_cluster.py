@@ -164,7 +164,7 @@ class _Placer:
         assert pod.wish
         worker = replace(worker_of(pod, pod.wish, self._pairs), uid=f"{pod.uid}-worker")
         held = _put(self._snapshot, worker, pair.gpu_node)
-        _put(self._snapshot, replace(pod, requested=None, limit=0), pair.pod_node)
+        _note(self._snapshot, replace(pod, node=pair.pod_node, requested=None, limit=0))
         return replace(pod, node=pair.pod_node), held
 
 
@@ -173,9 +173,13 @@ def _put(snapshot: ClusterSnapshot, pod: PodState, node: str) -> PodState:
     granted = allocate(snapshot, pod, node)
     assert isinstance(granted, Allocated), f"{node} fits {pod.uid}, but gives nothing"
     placed = replace(pod, node=node, allocated=granted, attached=Attached(0, granted.shares))
-    snapshot.put_pod(placed)
-    _count(snapshot, placed, 1)
+    _note(snapshot, placed)
     return placed
+
+
+def _note(snapshot: ClusterSnapshot, pod: PodState) -> None:
+    snapshot.put_pod(pod)
+    _count(snapshot, pod, 1)
 
 
 def _end(snapshot: ClusterSnapshot, pod: PodState) -> None:

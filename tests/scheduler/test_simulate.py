@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.lib.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from tests.builders import cluster, facts, new
 
@@ -43,6 +44,36 @@ def test_cpu_is_counted() -> None:
     ]
     assert replay(snapshot, jobs, ["a"], Policy()).refused == 1
     assert snapshot.facts("a").used == {"cpu": 2000}
+
+
+def test_pairs_serve_pods_from_another_node() -> None:
+    """A worker holds the GPU where no CPU is left for the pod, which is on a node without GPUs; both end together."""
+    about = {"gpus": facts(cpu=1), "cpu": facts(cpu=4)}
+    jobs = [Job(new("x", wants=1, asks={"cpu": 2000}), until=1), Job(new("y", wants=1, asks={"cpu": 2000}))]
+    alone = replay(cluster({"gpus": 1, "cpu": 0}, about=about), jobs, ["gpus", "cpu"], Policy())
+    assert (alone.refused, alone.remote, alone.part) == (2, 0, 0.0)
+    snapshot, pairs = cluster({"gpus": 1, "cpu": 0}, about=about), PairPolicy(worker={"cpu": 100})
+    found = replay(snapshot, jobs, ["gpus", "cpu"], Policy(), pairs)
+    assert (found.refused, found.remote, found.part) == (0, 2, 1.0)
+    assert {pod.uid: pod.node for name in ("gpus", "cpu") for pod in snapshot.pods(name)} == {
+        "y": "cpu",
+        "y-worker": "gpus",
+    }
+    assert [snapshot.facts(name).used["cpu"] for name in ("gpus", "cpu")] == [100, 2000]
+
+
+def test_pairs_prefer_one_node() -> None:
+    """A pod that its node can serve has no worker, and one that wants no GPU is placed as ever."""
+    jobs = [Job(new("x", wants=1, asks={"cpu": 1000})), Job(new("y"))]
+    about = {name: facts(cpu=8) for name in "ab"}
+    found = replay(cluster({"a": 2, "b": 2}, about=about), jobs, ["a", "b"], Policy(), PairPolicy())
+    assert (found.refused, found.remote) == (0, 0)
+
+
+def test_part_is_told_for_any_amount_that_was_wished() -> None:
+    """When that much had been wished for the first time; at the end, where it never was."""
+    found = SimulationResult(2000, (500, 1500, 2500, 3000), (500, 1500, 1500, 2000), 0.0, 1)
+    assert [found.part_when(wished) for wished in (0.25, 0.7, 1.0, 1.5, 9.0)] == [0.25, 0.75, 0.75, 1.0, 1.0]
 
 
 def test_no_jobs_give_no_figures() -> None:
