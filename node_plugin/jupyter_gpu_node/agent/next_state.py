@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.annotations import Allocated, Attached, Reason
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_node.agent.rules import peers
@@ -69,8 +69,10 @@ def advance(
         Observation(allowed | (held - scan.scanned), found),
         unhealthy,
     ).attached
-    if allocated and len(shares) < len(allocated.shares):  # not all of it is done
+    if allocated and shares != allocated.shares:  # not all of it is done
         after = replace(after, observed_generation=known.observed_generation if known else 0)
+    if pod.waits_for_memory and after.reason is None:
+        after = replace(after, reason=Reason.DRAINING)
     opened, rests = _reported_use(pod, shares)
     after = replace(after, open=opened, rests=rests, lacks=tuple(sorted(pod.lacks)), peer=peer)
     said = after.shares or after.draining or after.revision or after.lacks or after.peer

@@ -54,6 +54,8 @@ class ManagedPod:
     """Whether its group could not be closed: what it opens is unknown, so no other pod gets anything new."""
     waits: bool = False
     """Whether a grant waits for another pod."""
+    waits_for_memory: bool = False
+    """Whether it waits for memory that other pods use."""
     announced: bool = False
     """Whether the kubelet announced one of its containers."""
     reported: bool = False
@@ -78,10 +80,18 @@ class ManagedPod:
         """The pod's present holdings."""
         order = (self.view.created if self.view else "", self.uid)
         shares = {share.uuid: share for share in self.attached.shares} if self.attached else {}
-        drains = {item.uuid: item.milli for item in self.attached.draining} if self.attached else {}
+        draining = self.attached.draining if self.attached else ()
         allowed = self.guard.allowed if self.guard else frozenset[str]()
-        has = {uuid: share.milli for uuid, share in (shares | self.granted).items()}
-        return Holding(order, has, drains, self.holdings_known and not self.guard_failed, allowed)
+        has = (shares | self.granted).values()
+        return Holding(
+            order,
+            {share.uuid: share.milli for share in has},
+            {item.uuid: item.milli for item in draining},
+            self.holdings_known and not self.guard_failed,
+            allowed,
+            {share.uuid: share.memory for share in has if share.memory},
+            {item.uuid: item.memory for item in draining if item.memory},
+        )
 
     @property
     def claimed_uuids(self) -> Collection[str]:

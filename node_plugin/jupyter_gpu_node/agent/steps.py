@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -25,6 +26,7 @@ from jupyter_gpu_node.holders.rules.rights import Rights
 from jupyter_gpu_node.holders.scanner import HolderScan
 from jupyter_gpu_node.processes import device_scan, proc
 from jupyter_gpu_node.processes.rules.scan_budget import EACH, ScanBudget, denied_since
+from jupyter_gpu_node.shares.rules.divided_memory import MemoryUse
 
 from .budget_searches import include_searches
 from .evidence import OpenEvidence
@@ -153,13 +155,15 @@ class AgentSteps:
         if pod.guard is None:
             return ()
         inventory = self._tools.inventory
-        allocated = wanted(pod)
-        taken = self._tools.sharing.taken.of(pod.uid)
-        never = pod.lacks | taken.keys()
-        decided = tuple(share for share in allocated.shares if share.uuid not in never) if allocated else ()
+        decided, divided = await self._decided(pod)
         others = [one.holding for one in self._managed.values() if one is not pod]
-        shares = holdings.permitted(decided, pod.holding, others, inventory.seen, inventory.withheld)
-        pod.waits = len(shares) < len(decided)
+        held_back = inventory.withheld
+        if divided and not self._tools.sharing.limits(pod.uid):
+            held_back |= divided.keys()
+        grants = functools.partial(holdings.permitted, decided, pod.holding, others, inventory.seen, held_back)
+        shares = grants(divided)
+        pod.waits = shares != decided
+        pod.waits_for_memory = pod.waits and shares != grants()
         # Claimed before it is so: another pod's step may come in between.
         pod.granted = pod.granted | {share.uuid: share for share in shares}
         allowed = [share.uuid for share in shares]
@@ -177,6 +181,21 @@ class AgentSteps:
                 raise
         self._rule(pod, allowed)
         return shares
+
+    async def _decided(self, pod: ManagedPod) -> tuple[tuple[GpuShare, ...], Mapping[str, MemoryUse]]:
+        """Return the shares that were decided, and what is used of divided GPUs on which one of them is new or grows.
+
+        The other shares there have their limits by then, so they take no more of what is found free.
+        """
+        while True:
+            allocated = wanted(pod)
+            never = pod.lacks | self._tools.sharing.taken.of(pod.uid).keys()
+            decided = tuple(share for share in allocated.shares if share.uuid not in never) if allocated else ()
+            holding = pod.holding
+            more = {share.uuid for share in decided if not share.is_within(holding.opened(share.uuid))}
+            divided = await self._tools.sharing.divided(more)
+            if wanted(pod) == allocated:  # else the limits may not be those of what was decided before
+                return decided, divided
 
     def _rule(self, pod: ManagedPod, allowed: Collection[str]) -> None:
         """Apply rules by some system calls without I/O: on a busy machine a thread would wait longer than they take."""

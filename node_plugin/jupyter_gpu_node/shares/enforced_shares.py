@@ -59,6 +59,15 @@ class EnforcedShares:
         """Enforce the turns of these shares from now on, by GPU. On return, processes of all others run again."""
         await self.enforcer.set(shares)
 
+    async def memory_used(self, gpu: str) -> Mapping[str, int]:
+        """Return the bytes that each share's programs have of that GPU now, by pod, as they or the driver say.
+
+        Empty while programs that an earlier server served may not have connected again.
+        """
+        await self.enforcer.compare_memory(gpu)
+        gpu_server = self.server.gpu_server(gpu)
+        return gpu_server.memory_used() if gpu_server else {}
+
     async def close(self) -> None:
         """End: stopped processes run again, and what banks hold is written down."""
         if self._started:

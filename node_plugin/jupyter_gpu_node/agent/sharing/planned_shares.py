@@ -7,16 +7,21 @@ until then programs wait, and nothing that an earlier process saved is forgotten
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
+from jupyter_gpu_node.agent.next_state import wanted
 from jupyter_gpu_node.agent.pod import ManagedPod
+from jupyter_gpu_node.agent.rules.holdings import Holding
 from jupyter_gpu_node.agent.sharing.rules import served as served_rules
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.settings import Settings
+from jupyter_gpu_node.shares.rules import divided_memory
 from jupyter_gpu_node.shares.rules.apportionment import memory_limit
+from jupyter_gpu_node.shares.rules.divided_memory import is_divided
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.server.arbiter_server import PlacedShare
@@ -65,8 +70,19 @@ class PlannedShares:
         pods = self._pods.managed()
         holdings = {uid: pod.holding for uid, pod in pods.items() if self._slots.slots(uid)}
         return {
-            gpu: {uid: self._placed(pods[uid], gpu, milli) for uid, milli in parts.items()}
+            gpu: self._placed(gpu, parts, pods, holdings)
             for gpu, parts in served_rules.served(holdings, taken).items()
+        }
+
+    def divided(self, uuids: Collection[str]) -> dict[str, int]:
+        """Return those of ``uuids`` on which a share has more memory than its part, and the memory of each."""
+        pods = self._pods.managed().values() if uuids else ()
+        shares = [share for pod in pods for share in _shares(pod)]
+        memory = {uuid: self._memory(uuid) for uuid in uuids}
+        return {
+            uuid: total
+            for uuid, total in memory.items()
+            if is_divided(total, (share for share in shares if share.uuid == uuid))
         }
 
     async def record(self, shares: Shares, worker: WorkerThread) -> None:
@@ -89,9 +105,43 @@ class PlannedShares:
             for gpu, parts in self._recorded.items()
         }
 
-    def _placed(self, pod: ManagedPod, gpu: str, milli: int) -> PlacedShare:
-        known = self._inventory.seen.get(gpu)
+    def _placed(
+        self, gpu: str, parts: Mapping[str, int], pods: Mapping[str, ManagedPod], holdings: Mapping[str, Holding]
+    ) -> Mapping[str, PlacedShare]:
+        """Return the shares of one GPU with their limits of memory."""
+        shares = {uid: holdings[uid].served(gpu)._replace(milli=milli) for uid, milli in parts.items()}
+        limits = {uid: self._limit(pods[uid], share) for uid, share in shares.items()}
+        if total := self.divided((gpu,)).get(gpu):
+            decided = {uid: share for uid in shares for share in _decided(pods[uid]) if share.uuid == gpu}
+            booked = divided_memory.limits(total, shares, decided)
+            limits = {uid: _lower(limit, booked[uid], shares[uid]) for uid, limit in limits.items()}
+        return {uid: PlacedShare(Terms(parts[uid], limits[uid]), self._slots.first(uid)) for uid in parts}
+
+    def _limit(self, pod: ManagedPod, share: GpuShare) -> int | None:
+        """Return the bytes that a share may have as far as other shares do not matter."""
         asked = pod.view.memory if pod.view else None
-        parted = self._settings.shares.part_memory
-        limit = memory_limit(milli, asked, known.memory if known else None, parted=parted)
-        return PlacedShare(Terms(milli, limit), self._slots.first(pod.uid))
+        parted, memory = self._settings.shares.part_memory, self._memory(share.uuid) or None
+        return memory_limit(share.milli, asked, memory, parted=parted, recorded=share.memory)
+
+    def _memory(self, uuid: str) -> int:
+        known = self._inventory.seen.get(uuid)
+        return known.memory if known else 0
+
+
+def _decided(pod: ManagedPod) -> Iterable[GpuShare]:
+    allocated = wanted(pod)
+    return allocated.shares if allocated else ()
+
+
+def _shares(pod: ManagedPod) -> Iterator[GpuShare]:
+    """Yield all shares that count for whether the memory of a GPU is divided."""
+    holding = pod.holding
+    yield from _decided(pod)
+    for uuid in (*holding.has, *holding.drains):
+        yield from holding.shares(uuid)
+
+
+def _lower(limit: int | None, booked: int, share: GpuShare) -> int | None:
+    if share.exclusive:
+        return None
+    return booked if limit is None else min(limit, booked)

@@ -24,6 +24,7 @@ from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
 from jupyter_gpu_node.shares.enforcement.enforcer import PenaltyCallbacks
 from jupyter_gpu_node.shares.rules import gpu_settings
+from jupyter_gpu_node.shares.rules.divided_memory import MemoryUse
 from jupyter_gpu_node.shares.rules.share_file import ShareKey
 from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
 from jupyter_gpu_node.shares.scans.usage_by_process import UsageReader
@@ -151,6 +152,25 @@ class Sharing:
             raise OSError("The arbiter's server took too long.") from None
         if problem := self._problems.get(uid):
             raise OSError(problem)
+
+    async def divided(self, uuids: Collection[str]) -> Mapping[str, MemoryUse]:
+        """Return those of ``uuids`` on which a share has more memory than its part, with what is used there.
+
+        All shares there have their limits by then. Raises `OSError` if they cannot be served.
+        """
+        if not self._planned.divided(uuids):
+            return {}
+        await self.update()
+        found = {}
+        for uuid, memory in self._planned.divided(uuids).items():
+            used = await self._enforced.memory_used(uuid)
+            found[uuid] = MemoryUse(memory, {uid: size for uid, size in used.items() if self.limits(uid)})
+        return found
+
+    def limits(self, uid: str) -> bool:
+        """Tell whether programs of that pod can take memory only through the gate."""
+        slots = self._slots.slots(uid)
+        return bool(slots) and all(slot in self._gate.slots() for slot in slots)
 
     def changed(self) -> None:
         """Note a change whose consequences no caller waits for."""

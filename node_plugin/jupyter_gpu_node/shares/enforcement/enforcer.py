@@ -117,6 +117,11 @@ class Enforcer:
         """Record that a share keeps the GPU, as `ArbiterServer` reports it."""
         self._put(overdue.gpu, events.Late(overdue.pod, overdue.since))
 
+    async def compare_memory(self, gpu: str) -> None:
+        """Charge the shares of that GPU for what the driver says now, where it says it."""
+        if self._comparison:
+            await self._comparison.compare(gpu, self.watched(gpu))
+
     def watched(self, gpu: str) -> WatchedGpu:
         """Return the state of that GPU."""
         if gpu not in self._gpus:

@@ -40,13 +40,18 @@ def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
     return found
 
 
-def memory_limit(milli: int, asked: int | None, memory: int | None, *, parted: bool) -> int | None:
+def memory_limit(
+    milli: int, asked: int | None, memory: int | None, *, parted: bool, recorded: int = 0
+) -> int | None:
     """Return the bytes of GPU memory that a share may have; None: as much as there is.
 
     ``asked``: what its user wants at most; ``memory``: that of the GPU, None where it is not known. ``parted``: a share
-    never gets more of the memory than of the time. A whole GPU is its pod's own.
+    gets no more of the memory than of the time, but for one with ``recorded`` bytes in the books: it has these. A whole
+    GPU is its pod's own.
     """
     if milli == MILLI_PER_GPU:
         return None
+    if recorded:
+        return recorded
     part = memory * milli // MILLI_PER_GPU if parted and memory else None
     return min((bound for bound in (asked, part) if bound is not None), default=None)

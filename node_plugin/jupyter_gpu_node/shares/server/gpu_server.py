@@ -249,6 +249,10 @@ class GpuServer:
         """Return the bytes of memory that each client has reported."""
         return {client: client.share.pool.size(client) for client in self._connections}
 
+    def memory_used(self) -> dict[str, int]:
+        """Return the bytes that each share's programs have; empty until earlier programs had time to connect again."""
+        return {pod: share.pool.used for pod, share in self.manager.shares.items()} if self._is_open else {}
+
     def measured(
         self, pod: str, held: Mapping[ProcessId, int], context: int, reported: Mapping[ShareClient, int]
     ) -> int:
