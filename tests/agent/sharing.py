@@ -69,8 +69,8 @@ class Sharer:
         path = Path(self.scene.node.settings["state"]) / "shares" / gpu / f"{self.pod.uid}.json"
         return sum(amount for amount, _ in json.loads(path.read_text())["deposits"])
 
-    def program(self, gpu: str, slot: int = 0) -> Child:
-        """A process of the pod that can use the GPU as a CUDA program does."""
+    def program(self, gpu: str, slot: int = 0, mib: int = 1024) -> Child:
+        """A process of the pod that can use the GPU, which has so much memory, as a CUDA program does."""
         built = self.scene.built
         child = Child(
             {
@@ -78,7 +78,7 @@ class Sharer:
                 "LD_LIBRARY_PATH": str(built.gate),
                 "JUPYTER_GPU_GATE": str(self.directory(slot) / "shares"),
                 "JUPYTER_GPU_STANDIN": str(self.scene.boards),
-                "JUPYTER_GPU_STANDIN_GPUS": f"{gpu}:1024",
+                "JUPYTER_GPU_STANDIN_GPUS": f"{gpu}:{mib}",
                 "JUPYTER_GPU_STANDIN_OWNER": self.pod.uid,
             }
         )
@@ -113,14 +113,17 @@ class Scene:
         self.boards = folder / secrets.token_hex(4)
         self.boards.mkdir(parents=True)
         self._claims: dict[str, SlotOwner] = {}
+        self._gated: frozenset[str] = frozenset()
 
-    def sharer(self, slots: int = 1) -> Sharer:
-        """A pod with so many slots; the plugin knows them when it starts next."""
+    def sharer(self, slots: int = 1, *, gated: bool = False) -> Sharer:
+        """A pod with so many slots, its containers with the gate or not; the plugin knows them when it starts next."""
         pod = self.node.pod()
         names = [f"slot-{len(self._claims) + number:04}" for number in range(slots)]
         ref = PodRef(pod.uid, "default", pod.name)
         self._claims |= {name: SlotOwner(name, ref, f"main-{number}") for number, name in enumerate(names)}
-        slot_records.save(Path(self.node.settings["state"]) / "slots.json", slot_records.SlotRecord(self._claims))
+        self._gated |= frozenset(names) if gated else frozenset()
+        record = slot_records.SlotRecord(self._claims, gated=self._gated)
+        slot_records.save(Path(self.node.settings["state"]) / "slots.json", record)
         return Sharer(self, pod, names)
 
     def start(self) -> None:

@@ -137,10 +137,10 @@ class Pod:
         state = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
         self.patch_status({"status": {"phase": "Running", "containerStatuses": [{**status, **state}]}})
 
-    def allocate(self, *shares: str | tuple[str, int], generation: int = 1) -> None:
+    def allocate(self, *shares: str | tuple[str, int] | GpuShare, generation: int = 1) -> None:
         """Allocate shares, as the scheduler does."""
-        pairs = [(share, 1000) if isinstance(share, str) else share for share in shares]
-        decided = Allocated(generation, tuple(GpuShare(uuid, milli) for uuid, milli in pairs))
+        whole = [(share, 1000) if isinstance(share, str) else share for share in shares]
+        decided = Allocated(generation, tuple(GpuShare(*share) for share in whole))
         self.annotate(ALLOCATED, encode(decided))
 
     def annotate(self, key: str, text: str | None) -> None:

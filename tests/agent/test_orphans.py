@@ -135,6 +135,26 @@ async def test_node_publishes_the_load_of_its_uplink(
             inventory.close()
 
 
+async def test_node_says_whether_it_enforces_memory(quiet: Node, tmp_path: Path) -> None:
+    """So that decisions record the memory of shares; no longer once new containers get no gate."""
+    enforced = True
+    gpus = simulated.SimulatedGpus(tmp_path / "gpus", 1, node=quiet.name, devices=quiet.devices, first=FIRST_MINOR)
+    async with Kube(kubeconfig(quiet.plane.kubeconfig), deadline=10) as kube:
+        registry, own = Registry(lambda: gpus), OwnGpus(tmp_path / "gpus.json")
+        inventory = Inventory(registry, kube, quiet.name, 0.05, limits=lambda: enforced, own=own)
+        await inventory.begin()
+        task = asyncio.create_task(inventory.run())
+        try:
+            for enforced in (True, False):
+                async with asyncio.timeout(PATIENCE):
+                    while [gpu.gate for gpu in await asyncio.to_thread(lambda: quiet.inventory)] != [enforced]:
+                        await asyncio.sleep(0.05)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            inventory.close()
+
+
 async def _transfer(devices: Path) -> None:
     """As much as possible, until cancelled."""
     count = 0

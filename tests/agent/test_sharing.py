@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.model.annotations import Reason
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.shares.rules.protocol import Ask, encode
 from tests.agent.sharing import Scene, Sharer
 from tests.agent.stage import PATIENCE, Api, Node
@@ -323,3 +325,69 @@ def test_draining_program_keeps_its_turns_until_it_has_ended(scene: Scene) -> No
     program.end()
     leaving.pod.until_has()
     until(lambda: not leaving.socket(gpu).exists(), PATIENCE, "the share to be gone")
+
+
+GIB = 2**30
+TAKES = "driver.raw('cuMemAlloc_v2', driver.ctypes.byref(driver.ctypes.c_uint64()), {})"
+"""Takes so many bytes of memory; 0, or 2: there is no more."""
+
+
+def memory_program(sharer: Sharer, gpu: str) -> Child:
+    """Return a program that can take memory of the GPU, which has 24 GiB."""
+    program = sharer.program(gpu, mib=24 * 1024)
+    program.run("driver.start()")
+    return program
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_memory_beyond_a_part_waits_until_others_have_freed_it(scene: Scene, killed: bool) -> None:
+    """The others are limited at once and keep what they have; what a pod has stays open while it waits for more."""
+    gpu = scene.node.uuids[3]
+    plain, small, big = (scene.sharer(gated=True) for _ in range(3))
+    scene.start()
+    plain.pod.allocate((gpu, 250))
+    small.pod.allocate((gpu, 250))
+    for sharer in (plain, small):
+        sharer.pod.until_has(gpu)
+    first, second = memory_program(plain, gpu), memory_program(small, gpu)
+    assert first.run(TAKES.format(35 * GIB // 2)) == 0, "It has no limit: no share has more than its part."
+    small.pod.allocate(GpuShare(gpu, 250, 7 * GIB), generation=2)
+    big.pod.allocate(GpuShare(gpu, 1, 10 * GIB))
+    until(lambda: (attached := small.pod.attached) and attached.reason is Reason.DRAINING, PATIENCE, "the reason")
+    if killed:
+        scene.node.kill()
+        scene.start()
+    until(lambda: (attached := big.pod.attached) and attached.reason is Reason.DRAINING, PATIENCE, "the reason")
+    assert big.pod.has == []
+    assert small.pod.attached
+    assert small.pod.attached.shares == (GpuShare(gpu, 250),)
+    assert first.run(TAKES.format(1 * GIB)) == 2, "It is limited to its part, 6 GiB."
+    assert second.run(TAKES.format(6 * GIB)) == 0
+    assert second.run(TAKES.format(GIB // 2)) == 2
+    first.end()
+    for sharer, share in ((small, GpuShare(gpu, 250, 7 * GIB)), (big, GpuShare(gpu, 1, 10 * GIB))):
+        until(
+            lambda sharer=sharer, share=share: (found := sharer.pod.attached) and found.shares == (share,),  # type: ignore[misc]
+            PATIENCE,
+            "the share",
+        )
+    until(lambda: second.run(TAKES.format(GIB // 2)) == 0, PATIENCE, "the limit to rise", every=0.05)
+    third = memory_program(big, gpu)
+    assert third.run(TAKES.format(10 * GIB)) == 0
+    assert third.run(TAKES.format(1 * GIB)) == 2
+
+
+def test_pod_without_the_gate_leaves_no_room(scene: Scene) -> None:
+    """Nobody knows what its programs take; nor may it open a GPU whose memory was divided."""
+    gpu = scene.node.uuids[3]
+    bare, late, big = scene.sharer(), scene.sharer(), scene.sharer(gated=True)
+    scene.start()
+    bare.pod.allocate((gpu, 1))
+    bare.pod.until_has(gpu)
+    big.pod.allocate(GpuShare(gpu, 1, 10 * GIB))
+    until(lambda: (attached := big.pod.attached) and attached.reason is Reason.DRAINING, PATIENCE, "the reason")
+    bare.pod.allocate(generation=2)
+    big.pod.until_has(gpu)
+    late.pod.allocate((gpu, 1))
+    until(lambda: (attached := late.pod.attached) and attached.reason is Reason.DRAINING, PATIENCE, "the reason")
+    assert late.pod.has == []

@@ -75,7 +75,7 @@ def advance(
         after = replace(after, reason=Reason.DRAINING)
     opened, rests = _reported_use(pod, shares)
     after = replace(after, open=opened, rests=rests, lacks=tuple(sorted(pod.lacks)), peer=peer)
-    said = after.shares or after.draining or after.revision or after.lacks or after.peer
+    said = after.shares or after.draining or after.revision or after.lacks or after.peer or after.reason
     return after if known or said else None
 
 

@@ -157,13 +157,11 @@ class AgentSteps:
         inventory = self._tools.inventory
         decided, divided = await self._decided(pod)
         others = [one.holding for one in self._managed.values() if one is not pod]
-        held_back = inventory.withheld
-        if divided and not self._tools.sharing.limits(pod.uid):
-            held_back |= divided.keys()
-        grants = functools.partial(holdings.permitted, decided, pod.holding, others, inventory.seen, held_back)
-        shares = grants(divided)
+        permitted = functools.partial(holdings.permitted, decided, pod.holding, others, inventory.seen)
+        alone = frozenset[str]() if self._tools.sharing.limits(pod.uid) else frozenset(divided)
+        shares = permitted(inventory.withheld | alone, divided)
         pod.waits = shares != decided
-        pod.waits_for_memory = pod.waits and shares != grants()
+        pod.waits_for_memory = pod.waits and shares != permitted(inventory.withheld)
         # Claimed before it is so: another pod's step may come in between.
         pod.granted = pod.granted | {share.uuid: share for share in shares}
         allowed = [share.uuid for share in shares]

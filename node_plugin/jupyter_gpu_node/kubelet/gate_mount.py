@@ -10,8 +10,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jupyter_gpu_node.kubelet.rules.allocation import DRIVER
+from jupyter_gpu_node.kubelet.rules import allocation
+from jupyter_gpu_node.kubelet.rules.allocation import DRIVER, Mount
+from jupyter_gpu_node.settings import Settings
 from jupyter_gpu_node.shares import gate_files
+
+from . import driver_files
 
 NAME = DRIVER
 
@@ -40,6 +44,14 @@ class Gate:
                 self.problem = f"{self._folder} is on a file system that is mounted noexec; remount it with exec"
         except OSError as error:
             self.file, self.problem = None, f"the gate cannot be put into {self._folder}: {error.strerror or error}"
+
+
+def mounts(settings: Settings, gate: Gate | None) -> tuple[Mount, ...]:
+    """Return the driver's files of a container that is made now, the gate before them if it has one. Blocks."""
+    driver = driver_files.find(settings)
+    if gate and gate.file and settings.shares.enforce:
+        return allocation.gated(driver, str(gate.file))
+    return driver
 
 
 def _placed(text: bytes, folder: Path) -> Path:

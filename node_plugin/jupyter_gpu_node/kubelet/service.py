@@ -20,7 +20,7 @@ from jupyter_gpu_node.kubelet.rules.allocation import AllocationRefused, Mount, 
 from jupyter_gpu_node.kubelet.rules.slots import PodRef, Unresolved
 from jupyter_gpu_node.settings import Settings
 
-from . import device_nodes, driver_files
+from . import device_nodes, gate_mount
 from .gate_mount import Gate
 from .registration import options
 from .slot_owners import SlotOwners
@@ -209,11 +209,7 @@ def _answering(
 
 def _find_all(hosts: Iterable[str], settings: Settings, gate: Gate | None) -> tuple[frozenset[str], tuple[Mount, ...]]:
     """Find which device nodes exist, and the driver's files, the gate before them. Blocks."""
-    present = device_nodes.present(hosts, settings.driver)
-    driver = driver_files.find(settings)
-    if gate and gate.file and settings.shares.enforce:
-        driver = allocation.gated(driver, str(gate.file))
-    return present, driver
+    return device_nodes.present(hosts, settings.driver), gate_mount.mounts(settings, gate)
 
 
 def _message(made: Preparation) -> api.ContainerAllocateResponse:

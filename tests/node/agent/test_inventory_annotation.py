@@ -1,13 +1,14 @@
 """The annotation and labels of a Node with GPUs."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import INVENTORY, decode_inventory
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import AMD, Gpu
 from jupyter_gpu_node.agent.inventory.rules import annotation as rules
 
 
@@ -55,6 +56,12 @@ def test_unchanged_inventory_is_not_written() -> None:
     assert rules.patch(node, gpus) is None
     assert rules.patch(node, rules.with_problems(gpus, {"GPU-1": "broken"})) is not None
     assert rules.patch(written(node, rules.removal()), gpus) is not None
+
+
+def test_gate_is_for_cuda_alone() -> None:
+    """The memory of another vendor's GPUs is not enforced."""
+    amd = replace(gpu(1), vendor=AMD)
+    assert [one.gate for one in rules.with_gate((gpu(0), amd))] == [True, False]
 
 
 def test_unhealthy_gpus_report_every_problem() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node.kubelet import gate_mount
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.rules import allocation
+from jupyter_gpu_node.settings import Driver, Settings
+from jupyter_gpu_node.shares.rules.settings import ShareSettings
 from node_plugin.gate import build
 from tests.node.conftest import Child
 
@@ -35,6 +39,22 @@ def test_gate_is_installed_once(tmp_path: Path) -> None:
         assert mapped.read() == b"first", "A container keeps what it was started with."
     assert found.read_bytes() == b"second"
     assert [path.name for path in found.parent.iterdir()] == ["libcuda.so.1"]
+
+
+def test_gate_stands_before_a_driver_that_is_there(tmp_path: Path) -> None:
+    """Not where shares are not enforced, or there is no driver: there memory is not limited."""
+    library = tmp_path / "usr" / "lib64" / "libcuda.so.1"
+    library.parent.mkdir(parents=True)
+    gate = Gate(tmp_path / "state", lambda: library)
+    settings = Settings(driver=Driver(root=tmp_path, seen=tmp_path))
+    for there, made, enforce in ((False, True, True), (True, False, True), (True, True, False), (True, True, True)):
+        if there:
+            library.touch()
+        if made and there:
+            gate.install()
+        given = replace(settings, shares=ShareSettings(enforce=enforce))
+        assert allocation.has_gate(gate_mount.mounts(given, gate)) == (there and made and enforce)
+        assert not allocation.has_gate(gate_mount.mounts(given, None))
 
 
 def test_partial_files_and_links_are_replaced(tmp_path: Path) -> None:

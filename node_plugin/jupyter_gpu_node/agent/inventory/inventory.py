@@ -30,6 +30,7 @@ class Inventory:
     """The GPUs of this node. ``changed`` is called on the event loop when a GPU appears, vanishes, fails or recovers.
 
     ``check``: returns why a container could use none of these GPUs, given also why their driver does not answer.
+    ``limits``: tells whether a container that is made now can take GPU memory only through the gate.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Inventory:
         uplink: Uplink | None = None,
         *,
         check: Callable[[tuple[Gpu, ...], str], str] = lambda _gpus, _silent: "",
+        limits: Callable[[], bool] = lambda: False,
         own: OwnGpus,
     ) -> None:
         self._registry = registry
@@ -49,6 +51,8 @@ class Inventory:
         self._seconds = seconds
         self._check = check
         self._own = own
+        self._limits = limits
+        self._limited = False
         self._uplink = uplink or Uplink()
         self._network: float | None = None
         self._speed: int | None = None
@@ -72,7 +76,8 @@ class Inventory:
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, with what is wrong with each."""
-        return annotation.with_problems(self._registry.gpus, {**self.held, **self._owned})
+        gpus = annotation.with_gate(self._registry.gpus) if self._limited else self._registry.gpus
+        return annotation.with_problems(gpus, {**self.held, **self._owned})
 
     @property
     def seen(self) -> Mapping[str, Gpu]:
@@ -175,7 +180,8 @@ class Inventory:
         self._own.learn(self._registry.seen)
         silent = self._registry.failed or not self._registry.gpus
         self.problem = self._check(self._registry.gpus, (self._registry.note or NO_ANSWER) if silent else "")
-        return changed
+        before, self._limited = self._limited, self._limits()
+        return changed or self._limited != before
 
     def _notify(self) -> None:
         self._wake.set()

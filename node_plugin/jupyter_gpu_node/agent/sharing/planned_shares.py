@@ -70,8 +70,7 @@ class PlannedShares:
         pods = self._pods.managed()
         holdings = {uid: pod.holding for uid, pod in pods.items() if self._slots.slots(uid)}
         return {
-            gpu: self._placed(gpu, parts, pods, holdings)
-            for gpu, parts in served_rules.served(holdings, taken).items()
+            gpu: self._placed(gpu, parts, pods, holdings) for gpu, parts in served_rules.served(holdings, taken).items()
         }
 
     def divided(self, uuids: Collection[str]) -> dict[str, int]:

@@ -40,9 +40,7 @@ def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
     return found
 
 
-def memory_limit(
-    milli: int, asked: int | None, memory: int | None, *, parted: bool, recorded: int = 0
-) -> int | None:
+def memory_limit(milli: int, asked: int | None, memory: int | None, *, parted: bool, recorded: int = 0) -> int | None:
     """Return the bytes of GPU memory that a share may have; None: as much as there is.
 
     ``asked``: what its user wants at most; ``memory``: that of the GPU, None where it is not known. ``parted``: a share

@@ -10,7 +10,7 @@ from typing import Any
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import INVENTORY, PREFIX, decode_inventory, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import NVIDIA, Gpu
 from jupyter_gpu.model.network import network_of, speed_of, with_network, with_speed
 
 MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu.memory"
@@ -34,6 +34,11 @@ def with_problems(gpus: Iterable[Gpu], problems: Mapping[str, str]) -> tuple[Gpu
         else gpu
         for gpu in gpus
     )
+
+
+def with_gate(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Return the GPUs of a node that enforces the memory of shares: the gate stands in front of CUDA's driver."""
+    return tuple(replace(gpu, gate=True) if gpu.vendor == NVIDIA else gpu for gpu in gpus)
 
 
 def label_value(text: str) -> str:
