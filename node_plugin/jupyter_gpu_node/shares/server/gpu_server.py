@@ -39,6 +39,9 @@ meanwhile; or it has all of it and goes on, without a connection for at most hal
 ``launches/lease.c``)."""
 
 
+REPORTED = 3.0
+"""Seconds after a socket is there in which every program that an earlier server served has connected again and said
+how much memory it has: some times the longest pause between two attempts of the gate (``connection/connection.c``)."""
 HEARD = 0.02
 """Seconds to read messages that were sent before the end of the rest, even if this process was not running then."""
 _LONG = 3_600_000_000
@@ -79,6 +82,7 @@ class GpuServer:
         self._opens: asyncio.TimerHandle | None = None
         """Timer for the moment when the GPU may be given out."""
         self._is_open = False
+        self._listens_since = 0.0
         self._write = write
         self._overdue = overdue
         self._coordinator = coordinator
@@ -162,6 +166,7 @@ class GpuServer:
 
     def listens(self) -> None:
         """Note that a share's socket is there. The first rest counts from the last of the first sockets."""
+        self._listens_since = self._loop.time()
         if not self._is_open:
             least, most = SETTLE
             self.manager.rest(microseconds() + _LONG)
@@ -250,8 +255,10 @@ class GpuServer:
         return {client: client.share.pool.size(client) for client in self._connections}
 
     def memory_used(self) -> dict[str, int]:
-        """Return the bytes that each share's programs have; empty until earlier programs had time to connect again."""
-        return {pod: share.pool.used for pod, share in self.manager.shares.items()} if self._is_open else {}
+        """Return the bytes that each share's programs have; empty until earlier programs have connected again."""
+        if self._loop.time() < self._listens_since + REPORTED:
+            return {}
+        return {pod: share.pool.used for pod, share in self.manager.shares.items()}
 
     def measured(
         self, pod: str, held: Mapping[ProcessId, int], context: int, reported: Mapping[ShareClient, int]
