@@ -6,7 +6,7 @@ One implementation for one machine and one for a cluster; the contract tests (`t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.reservation import WishChange
@@ -15,6 +15,7 @@ from jupyter_gpu.model.view import Sample, View
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
+    from jupyter_gpu.model.service import Peer, Service
 
 Listener = Callable[[View], None]
 """Called on the event loop with each new view, in order of its version."""
@@ -70,3 +71,24 @@ class Backend(Protocol):
 
     async def stop(self) -> None:
         """Give back every GPU that can be given back now."""
+
+
+class PodWorkers(Protocol):
+    """The workers on other nodes of the pod that the server runs in, and the keys that the pod says are its own."""
+
+    known: bool
+    service: Service | None
+    recorded: Peer | None
+
+    async def changed(self) -> None:
+        """Wait until something is new since the last call."""
+
+    async def say(self, peer: Peer) -> None:
+        """Say the pod's keys; they are in ``recorded`` later. Raises `BackendUnavailable`."""
+
+
+@runtime_checkable
+class WithWorkers(Protocol):
+    """A backend whose pod can have workers."""
+
+    workers: PodWorkers

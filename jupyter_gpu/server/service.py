@@ -7,15 +7,16 @@ from collections.abc import Callable
 from logging import Logger
 from typing import Any
 
-from jupyter_gpu.backends.base import Backend
+from jupyter_gpu.backends.base import Backend, WithWorkers
 from jupyter_gpu.model.view import View
 from jupyter_gpu.server.events import SCHEMA_ID
 from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
 from jupyter_gpu.server.rules import gateway
 from jupyter_gpu.server.rules.resizes import Resizes
 
-from .keys import RESERVATIONS, RESIZES, USAGE_ACCOUNT, VIEWERS
+from .keys import PAIRING_KEYS, RESERVATIONS, RESIZES, USAGE_ACCOUNT, VIEWERS
 from .notebooks import Notebooks
+from .pairing_keys import PairingKeys
 from .reservation_owners import ProcessOwners
 from .reservations import Reservations
 from .sampler import Sampler
@@ -56,6 +57,8 @@ class GpuService:
         self._reservations = Reservations(backend, ProcessOwners(app.kernel_manager, app.event_logger))
         self._viewers = Viewers(backend, notebooks, sampler, self._reservations)
         self._viewers.notes = gateway.notes(app)
+        self._keys = PairingKeys(backend.workers) if isinstance(backend, WithWorkers) else None
+        share(PAIRING_KEYS, self._keys)
         share(USAGE_ACCOUNT, account)
         share(RESIZES, self._resizes)
         share(RESERVATIONS, self._reservations)
@@ -64,6 +67,8 @@ class GpuService:
     async def stop(self) -> None:
         """Answer all waiting requests, and end all reservations."""
         self.metrics.end()
+        if self._keys:
+            await self._keys.stop()
         await self._viewers.stop()
         self._reservations.stop()
 

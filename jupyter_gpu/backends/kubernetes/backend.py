@@ -39,6 +39,7 @@ from . import identity as identities
 from .identity import Identity
 from .node_socket import VARIABLE, NodeSocket, Unreachable
 from .own_pod import ClusterPod, OwnPod
+from .pod_workers import KnownWorkers
 from .settings import Settings
 from .trouble import Trouble
 from .writer import RequestWriter
@@ -46,6 +47,7 @@ from .writer import RequestWriter
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import Details
     from jupyter_gpu.model.machine import Machine, Shown
+    from jupyter_gpu.model.service import Peer
 
 DEADLINE = 5.0
 """Seconds for one call of the API server."""
@@ -103,6 +105,8 @@ class KubernetesBackend:
         self._stack = AsyncExitStack()
         self._node: NodeSocket | None = None
         self._writer: RequestWriter | None = None
+        self.workers = KnownWorkers(self._say_keys)
+        """The pod's workers on other nodes."""
 
     async def start(self) -> None:
         """Follow our pod, if `guard` does not do so yet."""
@@ -320,10 +324,16 @@ class KubernetesBackend:
         if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
             self._state = replace(self._state, pod=pod)
             self._known.set()
+            self.workers.see(pod)
             update = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
             if self._node and update:  # by the node plugin; asking it earlier would only delay its work
                 self._node.refresh()
             self._publish()
+
+    async def _say_keys(self, peer: Peer) -> None:
+        if self._node is None:
+            raise Unreachable("the server is starting")
+        await self._node.put(peer)
 
     def _see(self, **changes: Any) -> None:
         self._state = replace(self._state, **changes)

@@ -23,6 +23,7 @@ from jupyter_gpu.model.view import GpuLoad
 if TYPE_CHECKING:  # loaded with the first request for it, not when a server starts
     from jupyter_gpu.model.details import GpuDetails
     from jupyter_gpu.model.machine import Totals
+    from jupyter_gpu.model.service import Peer
 
 VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
 """Environment variable that names the socket; set by the node plugin for the containers it serves."""
@@ -110,6 +111,12 @@ class NodeSocket:
         async with self._connected() as (reader, writer):
             return _read(Totals.from_json, await _ask(reader, writer, "totals"))
 
+    async def put(self, peer: Peer) -> None:
+        """Say the pod's own public keys. Raises `Unreachable`, also if they are not taken."""
+        async with self._connected() as (reader, writer):
+            answer = await _exchange(reader, writer, {"put": "peer", **peer.to_json()})
+            _read(lambda body: strict.required(strict.an_object(body, "put"), "put", strict.one_of("peer")), answer)
+
     async def _learn(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._again.clear()
         self._tell(_read(read_node, await _ask(reader, writer, "node")), "")
@@ -163,9 +170,13 @@ class NodeSocket:
 
 
 async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, what: str) -> Any:
+    return await _exchange(reader, writer, {"get": what})
+
+
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: Mapping[str, Any]) -> Any:
     try:
         async with asyncio.timeout(DEADLINE):
-            writer.write(strict.dumps({"get": what}).encode() + b"\n")
+            writer.write(strict.dumps(body).encode() + b"\n")
             await writer.drain()
             return await _line(reader)
     except TimeoutError:

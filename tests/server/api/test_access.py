@@ -57,7 +57,7 @@ class Spectator(Granting):
 
 @pytest.mark.parametrize("headers", [NOBODY, STRANGER], ids=["no token", "wrong token"])
 @pytest.mark.parametrize(
-    "path", ["status", "sample", "usage", "doctor", "request", "reservations/a", "stream", "nothing", ""]
+    "path", ["status", "sample", "usage", "workers", "doctor", "request", "reservations/a", "stream", "nothing", ""]
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"])
 async def test_anonymous_request_is_refused(call: Call, path: str, method: str, headers: dict[str, str]) -> None:
@@ -232,7 +232,7 @@ async def test_every_verb_is_authenticated_and_authorized(extension: GpuExtensio
                 assert "@web.authenticated" in source
                 assert "@authorized" in source
             assert not getattr(method, "__allow_unauthenticated", False)
-    assert seen == 10
+    assert seen == 11
 
 
 def test_server_inspection_finds_no_unchecked_handler(

@@ -1,0 +1,143 @@
+"""The keys of a notebook for its workers: said until recorded, and for code of this server alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket
+from jupyter_gpu.backends.kubernetes.pod_workers import KnownWorkers
+from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
+from jupyter_gpu.common import rendezvous
+from jupyter_gpu.model.annotations import ATTACHED, WORKER, Attached, encode
+from jupyter_gpu.model.service import Peer, Relation, Service, WorkerPart
+from jupyter_gpu.server import pairing_keys
+from jupyter_gpu.server.app import GpuExtension
+from jupyter_gpu.server.keys import PAIRING_KEYS
+from jupyter_gpu.server.pairing_keys import PairingKeys
+from tests.model.test_service import KEY
+from tests.server.conftest import Call
+from tests.worker.pods import Plugin, plugin
+
+READY = WorkerPart("w1", "node2", 1000, Relation.SWITCH, "p", "u", "10.0.2.7", 47100, KEY)
+
+
+def named(*workers: WorkerPart) -> str:
+    return encode(Service(1, workers))
+
+
+@asynccontextmanager
+async def keys_of(known: Plugin) -> AsyncIterator[PairingKeys]:
+    """Those of a server in the pod."""
+
+    def see(update: PodUpdate) -> None:
+        if update.pod is not None:
+            workers.see(update.pod)
+
+    node = NodeSocket(known.path, lambda: None, see)
+    workers = KnownWorkers(node.put)
+    keys = PairingKeys(workers)
+    following = asyncio.create_task(node.run())
+    try:
+        yield keys
+    finally:
+        await keys.stop()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.fixture
+def known() -> Any:
+    """A node plugin that serves the pod of a notebook."""
+    with plugin() as made:
+        made.annotations.pop(WORKER)
+        yield made
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_keys_are_made_and_said_for_each_worker(known: Plugin) -> None:
+    """As soon as a worker is named; a way has the pair that was said. A worker that is gone has no key."""
+    async with keys_of(known) as keys:
+        assert keys.ways() == {"workers": []}
+        known.annotate(service=named(READY))
+        await until(lambda: keys.ways()["workers"])
+        (way,) = keys.ways()["workers"]
+        await until(lambda: known.said == [Peer(keys=(("w1", way["public"]),))])
+        known.annotate(service=named(READY, WorkerPart("w2", "node3")))
+        await until(lambda: known.said and len(known.said[-1].keys) == 2)
+        assert dict(known.said[-1].keys)["w1"] == way["public"]
+        known.annotate(service="{}")
+        await until(lambda: known.said[-1] == Peer())
+        assert keys.ways() == {"workers": []}
+
+
+async def test_server_that_starts_anew_says_other_keys(known: Plugin) -> None:
+    """Those of the one before are replaced, also where its workers have ended."""
+    known.annotate(service=named(READY), attached=encode(Attached(1, peer=Peer(keys=(("w1", KEY),)))))
+    async with keys_of(known):
+        await until(lambda: known.said)
+        assert dict(known.said[0].keys)["w1"] != KEY
+    known.annotate(service=named())
+    async with keys_of(known):
+        await until(lambda: known.said[-1] == Peer())
+
+
+async def test_keys_are_said_until_they_are_recorded(known: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node plugin may be away, refuse them, or lose them."""
+    monkeypatch.setattr(pairing_keys, "FIRST_PAUSE", 0.05)
+    known.takes = False
+    async with keys_of(known):
+        known.annotate(service=named(READY))
+        await until(lambda: len(known.said) >= 2)
+        await asyncio.to_thread(known.stop)
+        await asyncio.to_thread(known.start)
+        known.takes = True
+        await until(lambda: ATTACHED in known.annotations)
+        said = len(known.said)
+        known.annotate(attached=encode(Attached(2)))
+        await until(lambda: len(known.said) > said)
+
+
+def ask(path: str, token: str) -> tuple[int, Any]:
+    """Answer over the server's Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        with rendezvous.short(path) as address:
+            connection.connect(address)
+        lines = f"GET /a%40b/jupyter-gpu/api/v1/workers HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
+        connection.sendall(f"{lines}Connection: close\r\n\r\n".encode())
+        data = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = data.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+async def test_only_code_of_the_server_gets_secret_keys(call: Call, extension: GpuExtension, known: Plugin) -> None:
+    """With the local secret and over the Unix socket; not with the server's token, and not over its port."""
+    assert extension._endpoint is not None
+    about = json.loads(Path(extension._endpoint.file).read_text())
+    own = f"token {about['token']}"
+    assert await asyncio.to_thread(ask, about["sock"], own) == (200, {"workers": []})
+    async with keys_of(known) as keys:
+        extension._share(PAIRING_KEYS, keys)
+        known.annotate(service=named(READY))
+        await until(lambda: keys.ways()["workers"])
+        code, body = await asyncio.to_thread(ask, about["sock"], own)
+        assert (code, len(body["workers"][0]["secret"])) == (200, 40)
+        assert (await call("workers")).code == 404  # the server's token, over its port
+        assert (await call("workers", headers={"Authorization": own})).code == 404
+        assert (await call("workers", headers={"Authorization": ""})).code == 403
+        token = f"token {extension.serverapp.identity_provider.token}" if extension.serverapp else ""
+        assert (await asyncio.to_thread(ask, about["sock"], token))[0] == 404
+        assert (await asyncio.to_thread(ask, about["sock"], "token x"))[0] == 403
