@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.backends.base import WithWorkers
 from jupyter_gpu.backends.kubernetes import KubernetesBackend, trouble
 from jupyter_gpu.backends.kubernetes.identity import Identity
 from jupyter_gpu.backends.kubernetes.own_pod import ClusterPod
@@ -20,6 +21,7 @@ from jupyter_gpu.model.annotations import REQUESTED, Reason, Requested, Wish, de
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
 from jupyter_gpu.model.gpu import Holder
 from jupyter_gpu.model.machine import Machine, Shown, Totals
+from jupyter_gpu.model.service import Service, WorkerPart
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, View
@@ -69,6 +71,21 @@ def test_wish_by_kubectl_is_followed(stage: Stage) -> None:
         assert (await backend.request(Wish(3000), generation=0)).generation == 3
         await stage.asking(stage.annotate("p", requested=None))
         assert (await reaches(backend, lambda view: view.requested is None)).generation == 0
+
+    run(stage, play)
+
+
+def test_workers_of_the_pod_are_followed(stage: Stage) -> None:
+    """As the node plugin streams them; what cannot be read counts as none."""
+
+    async def play(backend: KubernetesBackend) -> None:
+        assert isinstance(backend, WithWorkers)
+        for text, workers in ((encode(Service(1, (WorkerPart("w1", "node2"),))), 1), ("{", 0)):
+            await stage.asking(stage.annotate("p", service=text))
+            async with asyncio.timeout(SECONDS):
+                while len(backend.workers.service.workers if backend.workers.service else ()) != workers:
+                    await backend.workers.changed()
+        assert backend.workers.known
 
     run(stage, play)
 
