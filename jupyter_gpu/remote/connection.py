@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import zmq
@@ -29,6 +29,7 @@ from jupyter_gpu.remote.codec import Chunk
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started, Word
+from jupyter_gpu.remote.sources import Source
 
 log = logging.getLogger(__name__)
 
@@ -298,6 +299,10 @@ class Connection:
     def versions(self) -> dict[str, str]:
         """Return the versions of the packages there that are compared."""
         return dict(_done(self.request("gpu_versions", {}))["content"]["versions"])
+
+    def reload(self, sources: Iterable[Source]) -> None:
+        """Have modules loaded again that are loaded there."""
+        _done(self.request("gpu_sources", {"sources": [asdict(source) for source in sources]}))
 
     def watch(
         self, assigns: Iterable[str], deletes: Iterable[str], needed: Iterable[str], forget: Iterable[str], count: int

@@ -33,6 +33,7 @@ from jupyter_gpu.remote.rules import packages
 from jupyter_gpu.remote.rules.control import MAX_KERNELS, Kill
 from jupyter_gpu.remote.rules.keeping import Gpus, is_kept, milli_of, share_one
 from jupyter_gpu.remote.rules.shipping import There
+from jupyter_gpu.remote.sources import Sources
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Seat:
     """The view by which it was given them."""
     connection: Connection | None = None
     shown: Shown | None = None
+    sources: Sources | None = None
+    """The modules that it may have loaded."""
     there: dict[str, There] = field(default_factory=dict)
     """The names that its namespace has from cells, or for them."""
     handles: list[Handle] = field(default_factory=list)
@@ -168,6 +171,10 @@ class OwnWorker:
                 seat.connection = None
             if seat.connection is None:
                 self._start(seat, view)
+            assert seat.connection is not None
+            assert seat.sources is not None
+            if changed := seat.sources.changed():
+                seat.connection.reload(changed)
         except BaseException:
             self.rest(call, end=True)
             raise
@@ -247,6 +254,7 @@ class OwnWorker:
                 ask(address, Kill(name), _PATIENCE)
             raise
         seat.connection = connection
+        seat.sources = Sources(Path.cwd())
         seat.shown = Shown(connection)
         visible = visible_value(seat.given, view)
         connection.run(_SETUP.format(path=sys.path, visible=visible), Listener())

@@ -6,6 +6,7 @@ Names and values travel by two requests on the shell channel:
 - ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
 - ``gpu_bulk``: a connection by TLS is opened, by which the buffers of both others go where they are large.
 - ``gpu_versions``: the reply has the versions of packages on which pickled values depend.
+- ``gpu_sources``: modules that are loaded there are run again, from a source that was sent.
 
 Around a cell stand two others, as it is to be known what it did (`watched.Watch`):
 
@@ -20,21 +21,23 @@ comes before its request, it waits for it.
 from __future__ import annotations
 
 import signal
+import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 
-from jupyter_gpu.remote import certificates, codec, versions
+from jupyter_gpu.remote import certificates, codec, sources, versions
 from jupyter_gpu.remote.bulk import is_large
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import LIMIT
+from jupyter_gpu.remote.sources import Source
 from jupyter_gpu.remote.watched import Watch
 from jupyter_gpu.worker.bulk import BulkServer
 
 Reply = dict[str, Any]
-OURS = ("gpu_push", "gpu_pull", "gpu_bulk", "gpu_versions", "gpu_watch", "gpu_outcome")
+OURS = ("gpu_push", "gpu_pull", "gpu_bulk", "gpu_versions", "gpu_sources", "gpu_watch", "gpu_outcome")
 """Requests on the shell channel beside those of ipykernel."""
 MAX_EARLY = 100
 """Interrupts that wait for their requests."""
@@ -154,6 +157,15 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
 
         async def work() -> Reply:
             return {"status": "ok", "versions": versions.installed()}
+
+        await self._answer(stream, ident, parent, work, [])
+
+    async def gpu_sources(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Load modules again."""
+
+        async def work() -> Reply:
+            sources.reload([Source(**one) for one in parent["content"]["sources"]], sys.modules)
+            return {"status": "ok"}
 
         await self._answer(stream, ident, parent, work, [])
 

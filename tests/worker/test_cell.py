@@ -223,6 +223,19 @@ def test_lost_worker(kept: Kernel, tmp_path: Path) -> None:
         fresh(kept, "huge")
 
 
+def test_module_that_was_loaded_again(kept: Kernel, server: Server) -> None:
+    """The worker has its new source, also for functions that it got before."""
+    path = server.folder / "helps.py"
+    path.write_text("def answer(): return 1\n")
+    kept.run("import importlib, sys; sys.dont_write_bytecode = True; import helps\ndef ask(): return helps.answer()")
+    assert fresh(kept, "print(ask())") == "1"
+    path.write_text("def answer(): return 22\n")
+    assert fresh(kept, "print(ask())") == "1"
+    kept.run("importlib.reload(helps)")
+    assert fresh(kept, "print(ask())") == "22"
+    assert kept.run("print(gpu.run(ask))") == "22"
+
+
 def test_other_package(kept: Kernel) -> None:
     """A version that this process has loaded, and that was changed on the disk since, is refused with a sentence."""
     kept.run("gpu.release(); gpu.resize(1); import cloudpickle; real = cloudpickle.__version__")
