@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     status = gpu.status
     usage = gpu.usage
     wait = gpu.wait
+    keep = gpu.keep
     machine = gpu.machine
     widget = gpu.widget
     run = gpu.run
@@ -80,6 +81,7 @@ __all__ = [
     "at_least",
     "connect",
     "gpu",
+    "keep",
     "machine",
     "on_change",
     "release",

@@ -151,6 +151,15 @@ class ServerGpus:
         result: R = await self._remote().arun(function, args, named, gpus)
         return result
 
+    def keep(self, name: str, function: Callable[..., Any], /, *args: Any, gpus: float | str = 1, **named: Any) -> Any:
+        """Call a function as `run` does, but leave its result in that process, as the variable ``name`` of it.
+
+        Returns a handle, which is `remote` ``.name``, too: as an argument of `run` it is the value itself; its
+        ``get()`` brings the value. The value is there while the process is: so as many GPUs must have been asked for
+        before, by `resize` or a block of `at_least`, else InvalidRequest is raised.
+        """
+        return self._remote().keep(name, function, args, named, gpus)
+
     def map(
         self,
         function: Callable[[Any], R],
@@ -178,7 +187,7 @@ class ServerGpus:
 
     @property
     def remote(self) -> Any:
-        """The values that stayed in a worker after a cell with ``%%gpu``, by name: ``gpu.remote.model.get()``."""
+        """The values that stayed in a worker after `keep` or a cell with ``%%gpu``: ``gpu.remote.model.get()``."""
         return self._remote().remote
 
     def _remote(self) -> Calls:

@@ -30,6 +30,16 @@ class Calls(Protocol):
     ) -> Any:
         """Call a function and return its result."""
 
+    def keep(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        gpus: float | str,
+    ) -> Any:
+        """Call a function whose result stays there; return a handle."""
+
     async def arun(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
     ) -> Any:

@@ -6,6 +6,7 @@ worker, like every change of an argument.
 
 from __future__ import annotations
 
+import ast
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -66,15 +67,17 @@ def perform(
     listener: Listener | None = None,
     limit: int | None = None,
     kept: Collection[str] = (),
+    stays: str | None = None,
 ) -> Any:
     """Call what was prepared in the worker and return its result.
 
-    Names that are ``kept``, as cells use them, have the same values there afterwards.
+    Names that are ``kept``, as cells use them, have the same values there afterwards. If the result ``stays`` there
+    under a name, the name of its type is returned.
 
     Raises what the function raises; `CannotSend` if something could not be loaded there, and then it was not called, or
     if the result cannot be sent; `TooLarge` if it has more than ``limit`` bytes; `WorkerLost`; KeyboardInterrupt.
     """
-    aside = sorted({name for chunk in prepared for name in chunk.names} & set(kept))
+    aside = sorted({name for chunk in prepared for name in chunk.names} & set(kept) - {stays})
     try:
         if aside:
             connection.run(f"{ASIDE} = {{name: globals()[name] for name in {aside!r} if name in globals()}}")
@@ -82,7 +85,7 @@ def perform(
             raise _unsent(failed)
         reply = connection.run(_CODE, listener)["content"]
         if reply["status"] == "ok":
-            return _pulled(connection, space, RESULT, limit, listener)
+            return _pulled(connection, space, RESULT, limit, listener) if stays is None else _named(connection, stays)
         error = raised(connection, space, reply, ERROR)
         if not isinstance(error, KeyboardInterrupt):
             error.add_note("In the worker:\n" + "\n".join(reply["traceback"]))
@@ -90,6 +93,12 @@ def perform(
     finally:
         with suppress(WorkerLost):  # a result that is here counts
             connection.run(_END)
+
+
+def _named(connection: Connection, name: str) -> str:
+    """Give the result a name there; return the name of its type."""
+    reply = connection.run(f"{name} = {RESULT}", expressions={"kind": f"type({RESULT}).__name__"})["content"]
+    return str(ast.literal_eval(reply["user_expressions"]["kind"]["data"]["text/plain"]))
 
 
 def _unsent(why: Mapping[str, str]) -> CannotSend:

@@ -157,16 +157,8 @@ class Cell:
             there[name] = There(after.get(name))
             self._handles.by_name.pop(name, None)
         for name in stay:
-            handle = Handle(
-                name,
-                connection.address.where,
-                outcome["kinds"].get(name, "object"),
-                outcome["sizes"].get(name),
-                partial(fetched, connection, space),
-                partial(dropped, seat),
-            )
-            seat.handles.append(handle)
-            self._handles.add(handle)
+            kind, size = outcome["kinds"].get(name, "object"), outcome["sizes"].get(name)
+            self._handles.add(handle_of(seat, space, name, kind, size))
         self._tell(Back(plan.bring, stay), changed - brought, outputs - brought - stay.keys(), ends)
 
     def _tell(self, back: Back, changed: Set[str], missing: Set[str], ends: bool) -> None:
@@ -191,6 +183,16 @@ class Cell:
             show: Callable[[], list[str]] = lambda: lines  # noqa: E731 - as IPython calls it
             error._render_traceback_ = show  # type: ignore[attr-defined]
         return error
+
+
+def handle_of(seat: Seat, space: Namespace, name: str, kind: str, size: int | None = None) -> Handle:
+    """Return the handle of a value that stays in a kernel of the worker."""
+    connection = seat.connection
+    assert connection is not None
+    drop = partial(dropped, seat)
+    made = Handle(name, connection.address.where, kind, size, partial(fetched, connection, space), drop)
+    seat.handles.append(made)
+    return made
 
 
 def fetched(connection: Connection, space: Namespace, name: str) -> Any:

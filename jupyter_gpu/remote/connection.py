@@ -315,11 +315,16 @@ class Connection:
         """Return what the cell did since `watch`; names of ``outputs`` are not measured."""
         return dict(_done(self.request("gpu_outcome", {"outputs": sorted(outputs)}))["content"])
 
-    def run(self, code: str, listener: Listener | None = None) -> Message:
-        """Run code there; return the reply, whose status may be ``error``."""
+    def run(
+        self, code: str, listener: Listener | None = None, *, expressions: Mapping[str, str] | None = None
+    ) -> Message:
+        """Run code there; return the reply, whose status may be ``error``.
+
+        If it is not, the reply has what ``expressions`` are afterwards, as they are displayed.
+        """
         stdin = listener is not None and listener.answer is not None
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": stdin, "stop_on_error": False}
-        return self.request("execute_request", {**content, "user_expressions": {}}, listener)
+        return self.request("execute_request", {**content, "user_expressions": dict(expressions or {})}, listener)
 
     def request(
         self,

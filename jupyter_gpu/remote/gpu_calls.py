@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import keyword
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +20,14 @@ from jupyter_gpu.kernel.client import get_status
 from jupyter_gpu.model.errors import InvalidRequest, StaleGeneration
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
-from jupyter_gpu.remote import calls
-from jupyter_gpu.remote.cell import Cell, CellCode
+from jupyter_gpu.remote import calls, codec
+from jupyter_gpu.remote.cell import Cell, CellCode, handle_of
 from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
-from jupyter_gpu.remote.handles import Handles, Remote
+from jupyter_gpu.remote.handles import Handle, Handles, Remote
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules.keeping import Gpus, sets, usable
+from jupyter_gpu.remote.rules.shipping import There
 
 if TYPE_CHECKING:
     from jupyter_gpu.kernel.api import Runner
@@ -53,6 +55,29 @@ class GpuCalls:
         call = Call(self.worker, function, arguments, named, alone=True)
         with self._held(gpus, milli) as (view, _):
             return call.run(usable, view)
+
+    def keep(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        named: Mapping[str, Any],
+        gpus: float | str,
+    ) -> Handle:
+        """Call a function; see `ServerGpus.keep`."""
+        milli = amount(gpus)
+        if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name):
+            raise InvalidRequest(gettext("'name': %1 is not the name of a variable.", repr(name)), field="name")
+        call = Call(self.worker, function, arguments, named, alone=True, stays=name)
+        if self._runner.run(_now()).view.status.requested < milli:
+            raise InvalidRequest(
+                gettext("What stays in another process needs GPUs that stay: call gpu.resize(%1) before.", gpus),
+                field="gpus",
+            )
+        with self._held(gpus, milli) as (view, _):
+            handle: Handle = call.run(usable, view)
+        self._handles.add(handle)
+        return handle
 
     def cell(self, code: CellCode, gpus: float | str, timeout: float | None) -> None:
         """Run a cell; raises what it raises."""
@@ -119,9 +144,13 @@ class Call:
         named: Mapping[str, Any],
         *,
         alone: bool = False,
+        stays: str | None = None,
     ) -> None:
-        """Raises `CannotSend`. ``alone``: no other one is made meanwhile by this thread, so it can ask the user."""
-        self._worker, self._alone = worker, alone
+        """Raises `CannotSend`. ``alone``: no other one is made meanwhile by this thread, so it can ask the user.
+
+        ``stays``: the name under which the result stays in the kernel; a handle is returned.
+        """
+        self._worker, self._alone, self._stays = worker, alone, stays
         self._space = namespace()
         self._prepared: list[Chunk] = calls.prepare(self._space, function, arguments, named)
         self._seat: Seat | None = None
@@ -137,7 +166,14 @@ class Call:
             if self._cancelled:
                 raise Cancelled
             listener = seat.shown.listener(alone=self._alone)
-            return calls.perform(seat.connection, self._space, self._prepared, listener, kept=seat.there)
+            result = calls.perform(
+                seat.connection, self._space, self._prepared, listener, kept=seat.there, stays=self._stays
+            )
+            if self._stays is None:
+                return result
+            here = codec.measure(self._space, {self._stays}, follow=False).fingerprints.get(self._stays)
+            seat.there[self._stays] = There(here, newer=True)
+            return handle_of(seat, self._space, self._stays, result)
         finally:
             with self._lock:
                 self._seat = None

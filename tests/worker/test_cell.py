@@ -165,6 +165,20 @@ def test_calls_leave_values_of_cells(kept: Kernel) -> None:
     assert fresh(kept, "print(data)") == "[1, 2]"
 
 
+def test_result_of_a_call_stays(kept: Kernel) -> None:
+    """With a handle, which is the value in later calls and cells; it replaces an older one there."""
+    kept.run("import threading\ndef make(n): return [threading.Lock(), n]\ndef second(pair): return pair[1]")
+    assert kept.run("print(gpu.keep('pair', make, 4))") == "<pair: list on this machine>"
+    assert kept.run("print(gpu.run(second, gpu.remote.pair), 'pair' in globals())") == "4 False"
+    assert fresh(kept, "print(pair[1])") == "4"
+    kept.run("gpu.keep('pair', make, 5)")
+    assert fresh(kept, "print(pair[1])") == "5"
+    with pytest.raises(Failed, match=r"InvalidRequest: .*gpu.resize"):
+        kept.run("gpu.keep('pair', make, 5, gpus=3)")
+    with pytest.raises(Failed, match="InvalidRequest: 'name'"):
+        kept.run("gpu.keep('a b', make, 5)")
+
+
 def test_output_is_that_of_the_cell(kept: Kernel) -> None:
     """Text, displays, the last value; top-level await."""
     code = (
