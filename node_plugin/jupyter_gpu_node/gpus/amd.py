@@ -81,6 +81,10 @@ class AmdSource:
                 found[asked[gpu_id]].add(pid)
         return {uuid: frozenset(pids) for uuid, pids in found.items()}
 
+    def buses(self) -> Mapping[str, str]:
+        """Return the PCI addresses of all that were ever there."""
+        return {uuid: node.bus for uuid, node in self._nodes.items()}
+
     def processes(self) -> frozenset[int]:
         """Return none: files need no helper."""
         return frozenset()

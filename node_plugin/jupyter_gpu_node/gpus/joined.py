@@ -10,7 +10,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
 from .rules.instances import InstancesByGpu
-from .source import GpuSource, HasInstances, ReportsHolders, ReportsPeaks, ReportsUsers
+from .source import GpuSource, HasInstances, ReportsBuses, ReportsHolders, ReportsPeaks, ReportsUsers
 
 if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
@@ -65,6 +65,10 @@ class JoinedSources:
     def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Return the holders from the sources whose driver records them."""
         return _merged(source.holders(uuids) for source in self._sources if isinstance(source, ReportsHolders))
+
+    def buses(self) -> Mapping[str, str]:
+        """Return the PCI addresses from the sources that know them."""
+        return _merged(source.buses() for source in self._sources if isinstance(source, ReportsBuses))
 
     def processes(self) -> frozenset[int]:
         """Return the helpers of all sources."""

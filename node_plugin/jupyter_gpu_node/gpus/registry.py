@@ -16,7 +16,7 @@ from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules.instances import Instances
 
-from .source import GpuSource, HasInstances, ReportsHolders, ReportsPeaks, ReportsUsers
+from .source import GpuSource, HasInstances, ReportsBuses, ReportsHolders, ReportsPeaks, ReportsUsers
 
 if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
@@ -134,6 +134,10 @@ class Registry:
     def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Return pids for which the driver itself keeps those GPUs; a GPU for which it keeps no record is missing."""
         return self.source.holders(uuids) if uuids and isinstance(self.source, ReportsHolders) else {}
+
+    def buses(self) -> Mapping[str, str]:
+        """Return PCI addresses by uuid, without the function, where the source knows them."""
+        return self.source.buses() if isinstance(self.source, ReportsBuses) else {}
 
     def helpers(self) -> frozenset[int]:
         """Return pids of the processes that ask the driver, for all servers of the machine."""

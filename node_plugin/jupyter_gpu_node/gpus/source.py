@@ -79,6 +79,14 @@ class ReportsHolders(Protocol):
         """Return pids by uuid, as the machine counts them: no GPU is released while one of these is left."""
 
 
+@runtime_checkable
+class ReportsBuses(Protocol):
+    """A source that knows where on the PCI bus its GPUs are, by which other plugins name them."""
+
+    def buses(self) -> Mapping[str, str]:
+        """Return PCI addresses without the function by uuid, as of the last `GpuSource.inventory`."""
+
+
 class OurGpus:
     """The managed GPUs of a source: the others are not reported, and never given out."""
 
@@ -111,6 +119,10 @@ class OurGpus:
     def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Return the holders that the driver records, if it does."""
         return self._source.holders(uuids) if isinstance(self._source, ReportsHolders) else {}
+
+    def buses(self) -> Mapping[str, str]:
+        """Return the PCI addresses that the source knows, also of GPUs that are not ours."""
+        return self._source.buses() if isinstance(self._source, ReportsBuses) else {}
 
     def processes(self) -> frozenset[int]:
         """Return the helpers of the source."""

@@ -81,6 +81,19 @@ def test_machine_without_the_driver_has_no_gpus(tmp_path: Path) -> None:
     assert made.loads(["GPU-1"]) == {}
 
 
+def test_places_on_the_bus_are_known_to_the_registry(files: AmdFiles) -> None:
+    """Other plugins name GPUs by them; that of a GPU that is gone stays known, as it may be meant all the same."""
+    files.add()
+    files.add(location=0x1C5A8)
+    registry = Registry(lambda: source(files))
+    assert registry.buses() == {}
+    registry.take()
+    assert registry.buses() == {files.uuid(0): "0000:03:00", files.uuid(1): "0000:c5:15"}
+    shutil.rmtree(files.node(0))
+    registry.take(now=True)
+    assert registry.buses().keys() == {files.uuid(0), files.uuid(1)}
+
+
 def test_gpu_that_is_not_understood_is_left_out_with_the_reason(files: AmdFiles) -> None:
     """The others are there."""
     files.add()

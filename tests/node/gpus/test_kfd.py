@@ -43,6 +43,14 @@ def test_node_of_a_gpu_is_read() -> None:
     assert kfd.node("51234", TEXT, BANKS) == Node(51234, 9970000000000000000, 129, 150, (0, 768), 0, "gfx942")
 
 
+@pytest.mark.parametrize("location", [49920, 49920 | 5, 49920 | 3 << 28])
+def test_place_is_that_of_the_whole_gpu(location: int) -> None:
+    """Partitions of a GPU have one place, wherever the kernel puts their numbers."""
+    found = kfd.node("1", TEXT.replace("768", str(location)) + "domain 1\n", BANKS)
+    assert found is not None
+    assert (found.place, found.bus) == ((1, 49920), "0001:c3:00")
+
+
 def test_node_of_a_cpu_is_none() -> None:
     """It has no device, whatever else is in its files."""
     assert kfd.node("0\n", "nonsense", ["nonsense"]) is None

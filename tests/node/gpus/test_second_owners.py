@@ -123,6 +123,40 @@ def test_device_of_amds_may_be_any_gpu_of_amds() -> None:
     assert second_owners([amd], [nvidia], Instances()) == {}
 
 
+@pytest.mark.parametrize(
+    ("device", "first", "second"),
+    [
+        ("0000:c1:00.0", True, None),
+        ("0000:C1:00.0", True, None),
+        ("0000:c1:00.0-slice-3", True, None),
+        ("0000:c1:00.0::2", False, False),
+        ("0000:c2:00.0", None, True),
+        ("0000:c3:00.0", None, None),
+        ("0001:c1:00.0", None, None),
+        ("amdgpu_xcp_30", False, False),
+        ("218", False, False),
+    ],
+)
+def test_device_of_amds_is_the_gpu_at_its_place_on_the_bus(
+    device: str, first: bool | None, second: bool | None
+) -> None:
+    """Known for certain by a PCI address, or a part of its time; any of them by a name that is not understood."""
+    amd = [replace(GPUS[index], uuid=f"GPU-{index}", vendor="amd") for index in range(2)]
+    buses = {"GPU-0": "0000:c1:00", "GPU-1": "0000:c2:00"}
+    found = second_owners(amd, [Given("a/b", "amd.com/gpu", (device,))], Instances(), buses)
+    certain = [one.certain if (one := found.get(gpu.uuid)) else None for gpu in amd]
+    assert certain == [first, second]
+    assert second_owners(amd, [Given("a/b", "example.com/gpu", (device,))], Instances(), buses) == {}
+
+
+def test_gpu_of_amds_without_a_known_place_may_be_meant() -> None:
+    """What is certain of another GPU excludes it not, as two may be at one place."""
+    amd = [replace(GPUS[index], uuid=f"GPU-{index}", vendor="amd") for index in range(2)]
+    bus = Given("a/b", "amd.com/gpu", ("0000:c1:00.0",))
+    found = second_owners(amd, [bus], Instances(), {"GPU-0": "0000:c1:00"})
+    assert {uuid: one.certain for uuid, one in found.items()} == {"GPU-0": True, "GPU-1": False}
+
+
 def test_reported_instances_are_remembered() -> None:
     """An instance stays its GPU's while the driver is silent, and so does MIG mode; that a GPU is whole does not."""
     known = Instances().learn({"GPU-0": frozenset({"MIG-a"}), "GPU-1": None})

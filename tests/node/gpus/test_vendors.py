@@ -95,6 +95,9 @@ class Telling(Source):
     def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
         return dict.fromkeys(uuids, int(seconds))
 
+    def buses(self) -> Mapping[str, str]:
+        return {one.uuid: f"0000:0{one.index}:00" for one in self.gpus}
+
 
 def gpu(uuid: str, index: int) -> Gpu:
     """A GPU of any vendor."""
@@ -262,6 +265,8 @@ def test_each_source_tells_what_it_can() -> None:
     assert joined.peaks(["b"], 5) == {"b": 5}
     assert joined.processes() == {1}
     assert OurGpus(joined, Choice()).holders(["b"]) == {"b": {7}}
+    assert joined.buses() == OurGpus(joined, Choice()).buses() == {"b": "0000:04:00"}
+    assert OurGpus(Source(), Choice()).buses() == {}
     assert OurGpus(Source(), Choice()).holders(["b"]) == {}
     registry = Registry(lambda: Source(gpu("a", 0)))
     registry.take()

@@ -90,6 +90,11 @@ class Inventory:
         return self._registry.instances
 
     @property
+    def buses(self) -> Mapping[str, str]:
+        """PCI addresses by uuid, without the function, of those of which they are known."""
+        return self._registry.buses()
+
+    @property
     def devices(self) -> frozenset[Device]:
         """All that device rules must cover."""
         return self._registry.devices

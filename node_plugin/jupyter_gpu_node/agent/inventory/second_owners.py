@@ -69,7 +69,8 @@ class SecondOwners:
             return
         if unknown_instances(given, self._inventory.instances):
             await self._inventory.refresh()  # only an inventory that begins now can exclude a GPU newer than the last
-        found = second_owners(self._inventory.seen.values(), given, self._inventory.instances)
+        own = self._inventory
+        found = second_owners(own.seen.values(), given, own.instances, own.buses)
         owned = {uuid: _words(one) for uuid, one in found.items()}
         self._inventory.owned_by_others(owned)
         self._metrics.two_owners.set(len(owned))

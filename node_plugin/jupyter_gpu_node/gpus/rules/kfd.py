@@ -30,6 +30,8 @@ TWICE = "Another GPU has the same unique id, or the same device."
 _LINE = re.compile(r"(\w+) (\d{1,20})")
 _VRAM = (1, 2)
 """Kinds of memory banks that are the GPU's own, visible to the CPU or not."""
+_BUS_AND_DEVICE = 0xFFF8
+"""Bits of ``location_id``; kernels put a partition's number into the function, or above these."""
 _HOLDER = re.compile(r"vram_(\d{1,10})")
 _read_id = strict.integer(0, 2**32 - 1)
 _read_unique = strict.integer(1, 2**64 - 1)
@@ -52,11 +54,17 @@ class Node(NamedTuple):
     memory: int
     """Bytes."""
     place: tuple[int, int]
-    """Its place on the PCI bus, which partitions of one GPU share."""
+    """Its PCI domain, and its bus and device there, which partitions of one GPU share."""
     hive: int = 0
     """GPUs with the same number are joined by xGMI; 0: it is joined to none."""
     target: str = ""
     """Its architecture, such as ``gfx90a``."""
+
+    @property
+    def bus(self) -> str:
+        """Its PCI address as Linux writes it, without the function: ``0000:c1:00``."""
+        domain, location = self.place
+        return f"{domain:04x}:{location >> 8:02x}:{location >> 3 & 31:02x}"
 
     @property
     def uuid(self) -> str:
@@ -105,7 +113,7 @@ def node(gpu_id: str, text: str, banks: Iterable[str]) -> Node | None:
         unique=strict.required(about, "unique_id", _read_unique),
         minor=strict.required(about, "drm_render_minor", _read_minor),
         memory=_read_memory(memory, "size_in_bytes"),
-        place=(about.get("domain", 0), strict.required(about, "location_id", _read_any)),
+        place=(about.get("domain", 0), strict.required(about, "location_id", _read_any) & _BUS_AND_DEVICE),
         hive=about.get("hive_id", 0),
         target=_target(about.get("gfx_target_version", 0)),
     )

@@ -8,17 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jupyter_gpu.model.gpu import AMD, NVIDIA, Device, Gpu
 
 from .instances import Instances
 
 MOST_INDEX = 1023
+NO_BUSES: Mapping[str, str] = MappingProxyType({})
 _REPLICA = re.compile(r"::\d+")  # of NVIDIA's device plugin, where it gives one GPU to several
 _INDEX = re.compile(r"(?:gpu-)?(\d{1,4})(?:-mig-[0-9a-z.-]+)?")  # an instance is named after its GPU by the DRA driver
 _MINOR = re.compile(r"gpu-(\d{1,4})(?:-mig-[0-9a-z.-]+)?|nvidia(\d{1,4})(?:/(?:gi|vgpu)\d+)*")  # the same; GKE
 _MAJOR = 195
-_AMD = "amd.com"  # its device plugin names GPUs by the PCI bus, which is not known here
+_AMD = "amd.com"
+_BUS = re.compile(
+    r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.[0-7](?:-slice-\d+)?"
+)  # AMD's device plugin; a part of time
 _INSTANCE = "MIG-"
 _OF_GPU = re.compile(r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+")  # an instance under drivers before 470; now: MIG- and a uuid
 
@@ -80,7 +85,9 @@ class SecondOwner:
     device: str
     """Name of the GPU, or of its part, in the kubelet's answer."""
     certain: bool = True
-    """False: an instance whose GPU the driver does not report, or a GPU of AMD's; it may be this one."""
+    """False: an instance whose GPU the driver does not report, or a GPU of AMD's by another name than the PCI bus;
+    it may be this one.
+    """
 
     @property
     def instance(self) -> bool:
@@ -88,31 +95,36 @@ class SecondOwner:
         return self.device.startswith(_INSTANCE) or "-mig-" in self.device or "/gi" in self.device
 
 
-def second_owners(gpus: Iterable[Gpu], given: Iterable[Given], instances: Instances) -> dict[str, SecondOwner]:
+def second_owners(
+    gpus: Iterable[Gpu], given: Iterable[Given], instances: Instances, buses: Mapping[str, str] = NO_BUSES
+) -> dict[str, SecondOwner]:
     """Return, by uuid, those of ``gpus``, ours, that another plugin or driver has given to a pod, or may have.
 
     A pod with an instance of a GPU has its device node open, too. An unknown instance may be of any GPU but those that
-    the driver says are whole. A device of AMD's may be any of AMD's GPUs.
+    the driver says are whole. ``buses``: PCI addresses of AMD's GPUs by uuid, by which AMD's device plugin names them.
     """
     known = tuple(gpus)
     certain: dict[str, SecondOwner] = {}
     possible: dict[str, SecondOwner] = {}
     for one in given:
         for device in one.devices:
-            unknown = _unknown(device, instances)
             for gpu in known:
-                if _may_be(gpu, one.source, instances, instance=unknown):
-                    possible.setdefault(gpu.uuid, SecondOwner(one, device, certain=False))
-                elif not unknown and _is(gpu, device, one.source, instances):
-                    certain.setdefault(gpu.uuid, SecondOwner(one, device))
+                match _names(gpu, device, one.source, instances, buses):
+                    case True:
+                        certain.setdefault(gpu.uuid, SecondOwner(one, device))
+                    case None:
+                        possible.setdefault(gpu.uuid, SecondOwner(one, device, certain=False))
     return {**possible, **certain}
 
 
-def _may_be(gpu: Gpu, source: str, instances: Instances, *, instance: bool) -> bool:
-    """Tell whether a device that nothing names may be ``gpu``; ``instance``: it is one whose GPU is not known."""
-    if gpu.vendor == AMD:
-        return _AMD in source
-    return instance and gpu.uuid not in instances.whole
+def _names(gpu: Gpu, device: str, source: str, instances: Instances, buses: Mapping[str, str]) -> bool | None:
+    """Tell whether ``device`` is ``gpu`` or a part of it; None: it may be, as nothing says which GPU it is."""
+    if gpu.vendor == AMD and _AMD in source:
+        bus, named = buses.get(gpu.uuid), _BUS.fullmatch(device.lower())
+        return named[1] == bus if named and bus else None
+    if _unknown(device, instances):
+        return False if gpu.vendor == AMD or gpu.uuid in instances.whole else None
+    return _is(gpu, device, source, instances)
 
 
 def unknown_instances(given: Iterable[Given], instances: Instances) -> bool:
