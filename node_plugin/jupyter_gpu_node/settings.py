@@ -117,6 +117,8 @@ class Settings:
     """None: the node's real GPUs."""
     vendors: tuple[Vendor, ...] = checked(known_vendors.read, (known_vendors.NVIDIA,))
     """Vendors of the real GPUs, by name in the file. What a vendor's GPUs are opened by is denied on all nodes."""
+    without_gpus: bool = False
+    """Whether nodes that have no GPU offer slots, too: pods there can use GPUs of other nodes."""
     managed: Managed = field(default_factory=Managed)
     """Choice of the GPUs that this plugin manages; the others are left to other plugins."""
     driver: Driver = field(default_factory=Driver)

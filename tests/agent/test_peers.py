@@ -14,9 +14,9 @@ import pytest
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import WORKER, encode
 from jupyter_gpu.model.service import Peer, WorkerIdentity
-from tests.agent.stage import Node, Pod
+from tests.agent.stage import Api, Node, Pod
 from tests.agent.test_start import SLOT, ask, ref, running
-from tests.cluster.testbed import until
+from tests.cluster.testbed import ControlPlane, until
 from tests.model.test_service import KEY
 from tests.node.conftest import Child
 
@@ -132,3 +132,20 @@ async def test_keys_outlive_the_plugin(quiet: Node) -> None:
         assert await say(server, path, key=OTHER, port=47100) == {"put": "peer"}
         await asyncio.to_thread(until_says, pod, Peer(OTHER, 47100))
         await hang_up(server)
+
+
+async def test_pod_on_a_node_without_gpus_says_its_keys(plane: ControlPlane, api: Api) -> None:
+    """Slots are offered there where the administrator chose so, and the pod's socket serves as everywhere."""
+    bare = Node(plane, api, simulated={"count": 0}, withoutGpus=True)
+    try:
+        pod = bare.pod()
+        server = pod.spawn()
+        async with running(bare) as plugin:
+            assert plugin.inventory.problem == ""
+            await plugin.agent.before_start(ref(pod), "main", SLOT)
+            path = plugin.settings.slot_directory(SLOT) / "node.sock"
+            assert await say(server, path, **NOTEBOOK_PEER.to_json()) == {"put": "peer"}
+            await asyncio.to_thread(until_says, pod, NOTEBOOK_PEER)
+            await hang_up(server)
+    finally:
+        bare.close()

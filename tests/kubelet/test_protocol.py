@@ -269,3 +269,14 @@ async def test_container_without_a_known_gpu_is_refused() -> None:
         w.gpus = ()
         with pytest.raises(grpc.aio.AioRpcError, match="GPUs of this node are not known now"):
             await w.kubelet.allocate("slot-0002")
+
+
+async def test_container_on_a_node_without_gpus_gets_its_socket() -> None:
+    """Where the administrator chose so; a GPU that comes later has no device in it."""
+    async with world(without_gpus=True) as w:
+        w.gpus = ()
+        made = await w.kubelet.allocate("slot-0002")
+        assert not made.devices
+        assert [mount.container_path for mount in made.mounts] == ["/run/jupyter-gpu"]
+        assert made.envs["JUPYTER_GPU_NODE_SOCKET"] == "/run/jupyter-gpu/node.sock"
+        assert w.owners.devices["slot-0002"] == frozenset()

@@ -147,10 +147,11 @@ class Service:
         wanted = [allocation.one_slot(asked.devices_ids, names) for asked in request.container_requests]
         gpus = self._gpus()
         nodes = allocation.nodes(gpus, self._settings)
+        bare = not gpus and await asyncio.to_thread(device_nodes.is_bare, self._settings)
         present, driver = await asyncio.to_thread(_find_all, [node.host for node in nodes], self._settings, self._gate)
         answers = []
         for slot in wanted:
-            made = allocation.prepare(slot, gpus, present, driver, self._settings)
+            made = allocation.prepare(slot, gpus, present, driver, self._settings, bare=bare)
             control = frozenset(allocation.control_devices(self._settings.vendors))
             paths = frozenset(node.container for node in made.devices) - control
             await self._owners.given(slot, gated=allocation.has_gate(driver), devices=paths)

@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_gpu.model.gpu import Device, Gpu
 from jupyter_gpu_node.gpus import vendors
+from jupyter_gpu_node.kubelet import device_nodes
 from jupyter_gpu_node.kubelet.rules import allocation
 from jupyter_gpu_node.kubelet.rules.allocation import AllocationRefused, DeviceNode, Mount
 from jupyter_gpu_node.settings import Driver, Settings, Simulated
@@ -176,6 +177,29 @@ def test_no_slot_while_a_new_container_could_use_no_gpu() -> None:
     lost = replace(pretended(0), device=None, healthy=False, health="It fell off.")
     assert allocation.unusable([lost], [], PRETENDED) == "No GPU of this node has a device. It fell off."
     assert allocation.unusable([pretended(0)], ["/var/lib/jupyter-gpu/devices/gpu0"], PRETENDED) == ""
+
+
+def test_node_without_gpus_offers_slots_where_that_is_chosen(tmp_path: Path) -> None:
+    """Containers get the socket and no device; not where a GPU is on the bus, or may be, whatever the driver says."""
+    assert allocation.unusable([], [], REAL, silent="No library.", bare=True) == ""
+    assert "asked now" in allocation.unusable([real(0)], [], REAL, silent="It hangs.", bare=True)
+    made = allocation.prepare("slot-0001", [], [], [], REAL, bare=True)
+    assert (made.devices, [mount.container for mount in made.mounts]) == ((), ["/run/jupyter-gpu"])
+    chosen = Settings(without_gpus=True)
+    assert not device_nodes.is_bare(chosen, tmp_path / "none")
+    for number, (maker, kind) in enumerate([("0x8086", "0x030000"), ("0x1af4", "0x020000"), ("0x10de", "0x0c0330")]):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "vendor").write_text(f"{maker}\n")
+        (tmp_path / str(number) / "class").write_text(f"{kind}\n")
+    assert device_nodes.is_bare(chosen, tmp_path)
+    assert not device_nodes.is_bare(REAL, tmp_path)
+    for maker, kind in [("0x10de", "0x030200"), ("0x10de", "0x030000"), ("0x1002", "0x038000"), ("0x1e00", "0x120000")]:
+        (tmp_path / "0" / "vendor").write_text(maker)
+        (tmp_path / "0" / "class").write_text(kind)
+        assert not device_nodes.is_bare(chosen, tmp_path)
+    (tmp_path / "0" / "class").write_text("odd")
+    assert not device_nodes.is_bare(chosen, tmp_path)
+    assert device_nodes.is_bare(replace(PRETENDED, without_gpus=True), tmp_path)
 
 
 def test_container_waits_for_devices_that_should_exist() -> None:

@@ -39,6 +39,12 @@ LIBRARIES = (
 PROGRAMS = ("nvidia-smi", "nvidia-debugdump")
 
 
+CONTROLLER_3D, ACCELERATOR, DISPLAY = 0x0302, 0x1200, 0x03
+"""Classes of PCI devices: two that only GPUs have, and that of all graphics cards."""
+MAKERS = frozenset({0x10DE, 0x1002})
+"""Makers whose graphics cards can compute: NVIDIA, AMD."""
+
+
 class AllocationRefused(Exception):
     """The error for a request of the kubelet that is not possible; the text says why and what to do."""
 
@@ -84,18 +90,29 @@ def one_slot(asked: Sequence[str], slots: Collection[str]) -> str:
     return asked[0]
 
 
+def is_gpu(maker: int, kind: int) -> bool:
+    """Tell whether a PCI device is a GPU, as far as its maker and its class (without interface) tell."""
+    return kind in (CONTROLLER_3D, ACCELERATOR) or (kind >> 8 == DISPLAY and maker in MAKERS)
+
+
 def prepare(
-    slot: str, gpus: Iterable[Gpu], present: Collection[str], driver: Sequence[Mount], settings: Settings
+    slot: str,
+    gpus: Iterable[Gpu],
+    present: Collection[str],
+    driver: Sequence[Mount],
+    settings: Settings,
+    *,
+    bare: bool = False,
 ) -> Preparation:
     """Return the preparation of the container with ``slot``.
 
     ``present``: those of `nodes` and control devices that exist.
     Devices that should exist and do not are given all the same: the container waits for them, as `absent` says
     before its start. Without such a device, it could never use that GPU. Raises `AllocationRefused` while no GPU is
-    known.
+    known, except on a node that has none and is to offer slots all the same (``bare``).
     """
     known = tuple(gpus)
-    if not known:
+    if not known and not bare:
         raise AllocationRefused(NOT_KNOWN)
     wanted = {*present, *_expected(known, settings)}
     return Preparation(
@@ -105,12 +122,16 @@ def prepare(
     )
 
 
-def unusable(gpus: Iterable[Gpu], present: Collection[str], settings: Settings, *, silent: str = "") -> str:
+def unusable(
+    gpus: Iterable[Gpu], present: Collection[str], settings: Settings, *, silent: str = "", bare: bool = False
+) -> str:
     """Say why a container created now could use no GPU, in plain words; empty if it can: its devices are final.
 
-    ``silent``: why the driver does not answer.
+    ``silent``: why the driver does not answer. ``bare``: whether the node has no GPU and offers slots all the same.
     """
     known = tuple(gpus)
+    if bare and not known:
+        return ""
     if not known:
         return " ".join(filter(None, ("This node has no GPU that its driver tells of.", silent)))
     if silent:
