@@ -46,6 +46,7 @@ def gpu(line: str, cell: str | None = None) -> Any:
     %gpu                           the current state
     %gpu 2                         have two GPUs; blocks until they are attached
     %gpu 0.5 --memory 20GiB        half of one; also --each, --model, --topology, --priority
+    %gpu --memory 40GiB            so much memory of a GPU, in time that others leave
     %gpu 3 --no-wait               ask and continue
     %gpu 3 --timeout 60            wait at most a minute
     %gpu release                   give everything back
@@ -83,15 +84,18 @@ def gpu(line: str, cell: str | None = None) -> Any:
     patience = {"wait": not given.no_wait, "timeout": given.timeout}
     named = {name: getattr(given, name) for name in ("each", "memory", "model", "topology", "priority")}
     named = {name: value for name, value in named.items() if value is not None}
-    if given.what not in COMMANDS:
-        return here.resize(given.what, **named, **patience)
+    if given.what is None and "memory" in named:
+        return here.resize(**named, **patience)
+    what = given.what or "status"
+    if what not in COMMANDS:
+        return here.resize(what, **named, **patience)
     if named:
-        raise InvalidRequest(f"'%gpu {given.what}' takes no --{next(iter(named))}: it goes with an amount. {_HELP}")
-    if given.what == "release":
+        raise InvalidRequest(f"'%gpu {what}' takes no --{next(iter(named))}: it goes with an amount. {_HELP}")
+    if what == "release":
         return here.release(**patience)
-    if given.what == "wait":
+    if what == "wait":
         return here.wait(timeout=given.timeout)
-    return here.usage() if given.what == "usage" else here.status()
+    return here.usage() if what == "usage" else here.status()
 
 
 def complete(_shell: Any, event: Any) -> list[str]:
@@ -121,7 +125,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace | None:
     if {"-h", "--help"} & set(words):
         return None
     parser = Parser(prog="%gpu", add_help=False, parents=[options.request(), options.patience(), options.no_wait()])
-    parser.add_argument("what", nargs="?", default="status")
+    parser.add_argument("what", nargs="?")
     try:
         return parser.parse_args(words)
     except InvalidRequest as error:

@@ -29,7 +29,12 @@ def add(commands: options.Commands) -> None:
         epilog="Options that are not named stay as they were asked for last. 'any' takes one back, as in --memory any; "
         "release takes back all of them.",
     )
-    options.offer(resize.add_argument("amount", help="2, 0.5 or 500m"), offers.amounts)
+    amount = resize.add_argument(
+        "amount",
+        nargs="?",
+        help="2, 0.5 or 500m; without it --memory is for the least share, in time that others leave",
+    )
+    options.offer(amount, offers.amounts)
     resize.set_defaults(run=_resize)
     release = options.command(
         commands, "release", "give all GPUs back, and cancel what is waited for", parents=[*common, *waiting]
@@ -44,8 +49,8 @@ def _status(given: argparse.Namespace) -> int:
 
 def _resize(given: argparse.Namespace) -> int:
     named = {name: getattr(given, name) for name in _OPTIONS if getattr(given, name) is not None}
-    gpu = options.gpus(given)
-    return _answer(given, gpu.resize(given.amount, **named, wait=not given.no_wait, timeout=given.timeout))
+    amount = () if given.amount is None else (given.amount,)
+    return _answer(given, options.gpus(given).resize(*amount, **named, wait=not given.no_wait, timeout=given.timeout))
 
 
 def _release(given: argparse.Namespace) -> int:

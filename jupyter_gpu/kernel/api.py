@@ -9,7 +9,7 @@ from . import KEEP
 
 TYPE_CHECKING = False  # as in typing, whose import costs more than this module
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, ParamSpec, TypeVar
 
     from jupyter_gpu.kernel.reports.machine import MachineReport
@@ -62,7 +62,7 @@ class ServerGpus:
 
     def resize(
         self,
-        amount: float | str,
+        amount: float | str = KEEP,
         *,
         each: float | str | None = KEEP,
         memory: int | str | None = KEEP,
@@ -74,7 +74,9 @@ class ServerGpus:
     ) -> GpuStatus:
         """Have ``amount`` GPUs: ``2``, ``0.5``, ``"500m"``. Blocks until that is so and returns the status.
 
-        ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``.
+        ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``,
+        also more than its part where that is enforced; without ``amount`` of the least share, which runs in time that
+        others leave.
         ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
         ``priority``: 0–9, higher is served first. What you do not name stays as it is; None or ``"any"`` takes it back.
         ``wait=False`` returns at once; ``timeout`` is in seconds.
@@ -83,13 +85,14 @@ class ServerGpus:
         NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
         Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
         """
-        steps = self._resize(amount, each, memory, model, topology, priority, wait, timeout)
-        self._make_room(amount)
+        asked = self._asked(amount, each, memory, model, topology, priority)
+        steps = self._resize(asked, wait, timeout)
+        self._make_room(asked["milli"])
         return self._runner.run(steps)
 
     async def aresize(
         self,
-        amount: float | str,
+        amount: float | str = KEEP,
         *,
         each: float | str | None = KEEP,
         memory: int | str | None = KEEP,
@@ -100,11 +103,12 @@ class ServerGpus:
         timeout: float | None = None,
     ) -> GpuStatus:
         """Do the same as `resize` without blocking the event loop."""
-        steps = self._resize(amount, each, memory, model, topology, priority, wait, timeout)
+        asked = self._asked(amount, each, memory, model, topology, priority)
+        steps = self._resize(asked, wait, timeout)
         if self._calls is not None:
             import asyncio
 
-            await asyncio.to_thread(self._make_room, amount)
+            await asyncio.to_thread(self._make_room, asked["milli"])
         return await self._runner.arun(steps)
 
     def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
@@ -197,12 +201,10 @@ class ServerGpus:
             self._calls = _make_calls(self._runner, self.at_least)
         return self._calls
 
-    def _make_room(self, amount: float | str) -> None:
+    def _make_room(self, milli: int) -> None:
         """End the processes of `run` that nothing else would end before their GPUs are given back."""
         if self._calls is not None:
-            from .arguments import fields
-
-            self._calls.make_room(fields(amount)["milli"])
+            self._calls.make_room(milli)
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Wait until the current request is fulfilled, whichever program made it; returns and raises like `resize`."""
@@ -303,7 +305,7 @@ class ServerGpus:
 
         return self._runner.client.send(get_status(patience=patience))
 
-    def _resize(
+    def _asked(
         self,
         amount: float | str,
         each: float | str | None,
@@ -311,14 +313,14 @@ class ServerGpus:
         model: str | Iterable[str] | None,
         topology: str | None,
         priority: int | str | None,
-        wait: bool,
-        timeout: float | None,
-    ) -> Steps:
+    ) -> Mapping[str, Any]:
         from .arguments import fields
+
+        return fields(amount, each=each, memory=memory, model=model, topology=topology, priority=priority)
+
+    def _resize(self, asked: Mapping[str, Any], wait: bool, timeout: float | None) -> Steps:
         from .waiting import resize
 
-        options = {"each": each, "memory": memory, "model": model, "topology": topology, "priority": priority}
-        asked = fields(amount, **options)
         return resize(asked, self._patience(timeout) if wait else None)
 
     def _patience(self, timeout: float | None) -> Patience:

@@ -17,11 +17,13 @@ ANY = "any"
 
 
 def fields(amount: object, **options: Any) -> Mapping[str, Any]:
-    """Return the body of the request. Raises `InvalidRequest`."""
+    """Return the body of the request; without ``amount`` it is for memory alone. Raises `InvalidRequest`."""
     readers = {"each": parse_milli, "memory": parse_bytes, "model": _models, "priority": plain}
     named = {name: _read_any(name, value) for name, value in options.items() if value is not KEEP}
     try:
-        asked: dict[str, Any] = {"milli": parse_milli(amount)}
+        asked: dict[str, Any] = {} if amount is KEEP else {"milli": parse_milli(amount)}
+        if amount is KEEP and named.get("memory") is None:
+            raise FieldError("Name an amount of GPUs, or memory alone, such as '40GiB'.", "milli")
         asked |= {k: readers.get(k, plain)(value) for k, value in named.items() if value is not None}
         return {**dict.fromkeys(named), **Wish.from_fields(asked).to_json()}
     except FieldError as error:

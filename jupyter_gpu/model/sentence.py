@@ -40,6 +40,8 @@ def _now(view: View) -> str:
         return _refused(view)
     if now.phase is Phase.PENDING:
         return f"asking for {count_gpus(now.requested)}…" if now.requested else "giving back all GPUs…"
+    if now.phase is Phase.ATTACHING and now.reason is Reason.DRAINING:
+        return "waiting for memory: another share still uses it"
     if now.phase is Phase.ATTACHING:
         return f"attaching {_names(_in_state(view, GpuState.ATTACHING))}…"
     limit = view.user_limit

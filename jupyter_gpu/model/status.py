@@ -7,7 +7,7 @@ The rules, first that applies:
 | `Degraded`  | a GPU of the pod is not healthy                                          |
 | `Refused`   | the scheduler answered Infeasible, or LimitExceeded without a user limit |
 | `Pending`   | the scheduler has not seen the wish yet                                  |
-| `Attaching` | allocated, but not yet attached                                          |
+| `Attaching` | allocated, but not yet attached; `Draining`: other pods use its memory   |
 | `Waiting`   | less is allocated than wanted: Deferred (nothing), Partial (something,   |
 |             | or all but memory), or LimitExceeded (all that the user's limit allows)  |
 | `Releasing` | revoked, but not yet closed                                              |
@@ -88,8 +88,10 @@ def _phase(
             return Phase.PENDING, None
     elif allocated and _is_refused(allocated):
         return Phase.REFUSED, allocated.reason
-    if any(usable.get(uuid, 0) < milli for uuid, milli in granted.items()):
-        return Phase.ATTACHING, None
+    # Nothing drains, and yet it says so: a share waits for the memory that other pods use.
+    waits = bool(granted and attached and attached.reason is Reason.DRAINING and not attached.draining)
+    if waits or any(usable.get(uuid, 0) < milli for uuid, milli in granted.items()):
+        return Phase.ATTACHING, Reason.DRAINING if waits else None
     if sum(granted.values()) < wanted:
         return Phase.WAITING, _lack(allocated, sum(granted.values()))
     if wanted and allocated and allocated.reason is Reason.PARTIAL:  # its shares lack memory alone

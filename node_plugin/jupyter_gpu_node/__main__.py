@@ -67,12 +67,13 @@ from jupyter_gpu_node.gpus.source import GpuSource, OurGpus
 from jupyter_gpu_node.holders.rules import known_pods
 from jupyter_gpu_node.holders.scanner import HolderScanner
 from jupyter_gpu_node.holders.searches import Searches
-from jupyter_gpu_node.kubelet import device_nodes
+from jupyter_gpu_node.kubelet import device_nodes, gate_mount
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.offer import Offer, Topic
 from jupyter_gpu_node.kubelet.plugin import DevicePlugin, hold_lock
 from jupyter_gpu_node.kubelet.pod_resources import PodResources
 from jupyter_gpu_node.kubelet.pod_socket import PodSockets
+from jupyter_gpu_node.kubelet.rules import allocation
 from jupyter_gpu_node.kubelet.rules.slots import Reconciled, SlotOwner, Unresolved
 from jupyter_gpu_node.kubelet.service import Service
 from jupyter_gpu_node.kubelet.slot_owners import SlotOwners
@@ -136,7 +137,15 @@ class Plugin:
         self.registry = Registry(functools.partial(source, settings), managed(settings))
         check = functools.partial(device_nodes.unusable, settings=settings)
         own = OwnGpus(settings.own_gpus)
-        self.inventory = Inventory(self.registry, kube, settings.node, settings.inventory_seconds, check=check, own=own)
+        self.inventory = Inventory(
+            self.registry,
+            kube,
+            settings.node,
+            settings.inventory_seconds,
+            check=check,
+            limits=lambda: allocation.has_gate(gate_mount.mounts(settings, self.gate)),
+            own=own,
+        )
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.pod_events = PodEvents()

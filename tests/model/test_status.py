@@ -53,6 +53,14 @@ def test_phase_follows_the_first_rule_that_applies(now: Status, phase: Phase, re
     assert (now.phase, now.reason) == (phase, reason)
 
 
+@pytest.mark.parametrize("usable", [(), (HALF,), (HALF._replace(memory=10),)])
+def test_share_that_waits_for_memory_is_attaching(usable: tuple[GpuShare, ...]) -> None:
+    """Also one that is there, and is to have more: the node says that others still use it."""
+    wish, granted = Requested(NEW, Wish(500, memory=20)), Allocated(NEW, (HALF._replace(memory=20),))
+    now = status(wish, granted, Attached(OLD, usable, reason=Reason.DRAINING))
+    assert (now.phase, now.reason, now.settled) == (Phase.ATTACHING, Reason.DRAINING, False)
+
+
 @pytest.mark.parametrize("reason", [Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE])
 def test_refusal_counts_for_its_own_wish(reason: Reason) -> None:
     """A refusal counts once the scheduler has seen the wish that it refuses, and not after the next one."""

@@ -108,7 +108,9 @@ class Sentence {
           ? trans.__('asking for %1…', gpus(requested, trans))
           : trans.__('giving back all GPUs…');
       case 'Attaching':
-        return trans.__('attaching %1…', this.names(this.inState('attaching')));
+        return view.reason
+          ? trans.__('waiting for memory: another share still uses it')
+          : trans.__('attaching %1…', this.names(this.inState('attaching')));
     }
     const limit = view.userLimit;
     if (limit && allocated > left(limit)) {

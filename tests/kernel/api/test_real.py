@@ -122,6 +122,8 @@ def test_at_least_restores_the_amount(calm: Kernel) -> None:
         ("gpu.resize(10**400)", "InvalidRequest"),
         ("gpu.resize(1, memory='lots')", "InvalidRequest: 'lots' is not an amount of memory"),
         ("gpu.resize(1, memory='900GiB')", "Infeasible"),
+        ("gpu.resize(memory='1GiB')", "Infeasible: Memory is not enforced here, so a share of 0.001 GPU has no more"),
+        ("gpu.resize()", "InvalidRequest: Name an amount of GPUs, or memory alone"),
         ("gpu.resize(1, model='H100')", "Infeasible"),
         ("gpu.resize(1, topology='ring')", "InvalidRequest: 'topology'"),
         ("gpu.resize(1, priority=10)", "InvalidRequest: 'priority'"),
