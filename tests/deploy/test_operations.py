@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.remote.rules.control import CHANNELS, MAX_KERNELS, PORT
 from tests.cluster.testbed.commands import CommandFailed
 from tests.deploy import chart
 from tests.deploy.test_chart import EVERYTHING, FULL
@@ -184,6 +185,38 @@ def test_network_policies_admit_the_needed_connections() -> None:
     assert ports(found["node"]) == [(8081, [prometheus])]
     without = policies(kubeScheduler={"enabled": False})["scheduler"]
     assert [port for port, _ in ports(without)] == [8080]  # no rule without a source, which would admit everyone
+
+
+def test_network_policies_of_workers_are_chosen_by_direction() -> None:
+    """In each of their namespaces: workers take their ports from other pods, which may reach them."""
+
+    def policies(**chosen: bool) -> dict[tuple[str, str], dict[str, Any]]:
+        workers = {"enabled": True, "namespaces": ["alice", "bob"], "networkPolicy": chosen}
+        found = [item for item in chart.render({"workers": workers}) if item["kind"] == "NetworkPolicy"]
+        return {(one["metadata"]["namespace"], one["metadata"]["name"]): one["spec"] for one in found}
+
+    def pods(operator: str) -> dict[str, Any]:
+        return {"matchExpressions": [{"key": "jupyter-gpu.io/worker", "operator": operator}]}
+
+    ports = [{"protocol": "TCP", "port": PORT, "endPort": PORT + CHANNELS * MAX_KERNELS + 1}]  # large objects: the last
+    workers, others = pods("Exists"), pods("DoesNotExist")
+    assert not policies()
+    into = policies(ingress=True)
+    assert list(into) == [("alice", "jupyter-gpu-workers-ingress"), ("bob", "jupyter-gpu-workers-ingress")]
+    rule = {"ports": ports, "from": [{"podSelector": others}]}
+    assert into["bob", "jupyter-gpu-workers-ingress"] == {
+        "podSelector": workers,
+        "policyTypes": ["Ingress"],
+        "ingress": [rule],
+    }
+    out = policies(egress=True)
+    rule = {"ports": ports, "to": [{"podSelector": workers}]}
+    assert out["alice", "jupyter-gpu-workers-egress"] == {
+        "podSelector": others,
+        "policyTypes": ["Egress"],
+        "egress": [rule],
+    }
+    assert len(policies(ingress=True, egress=True)) == 4
 
 
 @pytest.mark.parametrize("values", [{}, {"workers": {"enabled": True, "namespaces": ["alice"]}}], ids=str)
