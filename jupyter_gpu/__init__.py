@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jupyter_gpu.kernel.api import Runner, gpu
     from jupyter_gpu.kernel.blocks import AtLeast
     from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
-    from jupyter_gpu.kernel.task import Calls
+    from jupyter_gpu.kernel.task import Calls, Clients
     from jupyter_gpu.model.errors import (
         BackendUnavailable,
         Draining,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     arun = gpu.arun
     map = gpu.map  # noqa: A001 - as an attribute of the module
     task = gpu.task
+    client = gpu.client
     devices = gpu.devices
     __version__: str
 
@@ -79,6 +80,7 @@ __all__ = [
     "aresize",
     "arun",
     "at_least",
+    "client",
     "connect",
     "gpu",
     "keep",
@@ -169,6 +171,17 @@ def _make_calls(runner: Runner, at_least: Callable[..., AtLeast]) -> Calls:
 
         raise not_installed(error) from None
     return GpuCalls(runner, at_least)
+
+
+def _make_clients(runner: Runner) -> Clients:
+    """Return what `gpu.client` is made with. Raises `ExtraNotInstalled`."""
+    try:
+        from jupyter_gpu.dask.clients import DaskClients
+    except ModuleNotFoundError as error:
+        from jupyter_gpu.remote.errors import not_installed
+
+        raise not_installed(error) from None
+    return DaskClients(runner)
 
 
 def _guard() -> None:

@@ -37,6 +37,7 @@ COUNTED = (
     "tests/kernel/api/test_waiting.py",
     "tests/kernel/connection/test_discovery.py",
     "tests/kernel/cuda/test_guard.py",
+    "tests/dask/test_follow.py",
     "tests/kernel/cuda/test_looks.py",
     "tests/kernel/launch/test_launching.py",
     "tests/kernel/reports",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, ParamSpec, TypeVar
 
+    import distributed
+
     from jupyter_gpu.kernel.reports.machine import MachineReport
     from jupyter_gpu.kernel.reports.shares import GpuUsage
     from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from .changes import Callback, Changes, Subscription
     from .client import Call, Client
     from .progress import Progress
-    from .task import Calls, Task
+    from .task import Calls, Clients, Task
     from .waiting import Patience, Pause, Steps
 
     P = ParamSpec("P")
@@ -42,6 +44,7 @@ class ServerGpus:
         self._changes: Changes | None = None
         self._widget: GpuWidget | None = None
         self._calls: Calls | None = None
+        self._clients: Clients | None = None
 
     def connect(self, url: str | None = None, token: str | None = None) -> None:
         """Use the Jupyter server at ``url``, as Jupyter prints it, from now on; ``token`` if it is not in there.
@@ -105,7 +108,7 @@ class ServerGpus:
         """Do the same as `resize` without blocking the event loop."""
         asked = self._asked(amount, each, memory, model, topology, priority)
         steps = self._resize(asked, wait, timeout)
-        if self._calls is not None:
+        if self._calls is not None or self._clients is not None:
             import asyncio
 
             await asyncio.to_thread(self._make_room, asked["milli"])
@@ -194,6 +197,19 @@ class ServerGpus:
         """The values that stayed in a worker after `keep` or a cell with ``%%gpu``: ``gpu.remote.model.get()``."""
         return self._remote().remote
 
+    def client(self) -> distributed.Client:
+        """Return a new `distributed.Client` with one worker for each attached GPU: a process that sees it alone.
+
+        Workers come and go with the GPUs, whoever changes them. What a worker has is moved to others before its GPU is
+        given back. While results are left that no worker could take, `resize(0)` and `release` raise `WorkerRefused`.
+        ``client.shutdown()`` ends all of it, as does the end of this process. Raises `ExtraNotInstalled`.
+        """
+        if self._clients is None:
+            from jupyter_gpu import _make_clients  # `dask` stands above this folder
+
+            self._clients = _make_clients(self._runner)
+        return self._clients.client()
+
     def _remote(self) -> Calls:
         if self._calls is None:
             from jupyter_gpu import _make_calls  # `remote` stands above this folder
@@ -202,9 +218,10 @@ class ServerGpus:
         return self._calls
 
     def _make_room(self, milli: int) -> None:
-        """End the processes of `run` that nothing else would end before their GPUs are given back."""
-        if self._calls is not None:
-            self._calls.make_room(milli)
+        """End the processes of `run` and `client` that nothing else would end before their GPUs are given back."""
+        for one in (self._clients, self._calls):
+            if one is not None:
+                one.make_room(milli)
 
     def wait(self, *, timeout: float | None = None) -> GpuStatus:
         """Wait until the current request is fulfilled, whichever program made it; returns and raises like `resize`."""

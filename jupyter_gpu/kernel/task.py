@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import distributed
+
     from jupyter_gpu.kernel.api import ServerGpus
 
 P = ParamSpec("P")
@@ -52,6 +54,16 @@ class Calls(Protocol):
 
     def make_room(self, milli: int) -> None:
         """End processes that rest and may have GPUs open, before the server has only some milli."""
+
+
+class Clients(Protocol):
+    """Dask clients whose workers are the attached GPUs."""
+
+    def client(self) -> distributed.Client:
+        """Return a new client."""
+
+    def make_room(self, milli: int) -> None:
+        """End workers that may have GPUs open, before the server has only some milli."""
 
 
 class Task(Generic[P, R]):

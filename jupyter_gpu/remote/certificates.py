@@ -19,7 +19,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 
 _DAY = dt.timedelta(days=1)
-"""Time that a certificate is valid, before and after now: the clocks of two nodes differ."""
+"""Time that a certificate is valid before now: the clocks of two nodes differ."""
 _TEXT = strict.text(4096)
 
 
@@ -42,8 +42,8 @@ def can_be_made() -> bool:
     return find_spec("cryptography") is not None
 
 
-def make() -> Certificate:
-    """Make a key and a certificate of it."""
+def make(days: int = 1) -> Certificate:
+    """Make a key and a certificate of it, for some days."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -59,7 +59,7 @@ def make() -> Certificate:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _DAY)
-        .not_valid_after(now + _DAY)
+        .not_valid_after(now + days * _DAY)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -10,6 +10,8 @@ from jupyter_gpu.model.message import gettext
 
 _MODULES = frozenset({"cloudpickle", "ipykernel", "jupyter_client", "zmq"})
 """Packages that the extra ``remote`` installs."""
+_DASK = frozenset({"cryptography", "dask", "distributed"})
+"""Packages that the extra ``dask`` installs beside them."""
 
 
 class WorkerLost(GpuError, RuntimeError):
@@ -43,7 +45,16 @@ class ExtraNotInstalled(GpuError, ImportError):
 def not_installed(error: ModuleNotFoundError) -> ExtraNotInstalled:
     """Return the error for a module that could not be imported; raises it again if it is none of the extra's."""
     name = str(error.name)
-    if name.partition(".")[0] not in _MODULES:
+    package = name.partition(".")[0]
+    if package in _DASK:
+        return ExtraNotInstalled(
+            gettext(
+                "gpu.client needs %1, which is not installed in this environment. Install the extra "
+                "'dask': pip install 'jupyter_gpu-….whl[dask]', with the wheel's whole name.",
+                name,
+            )
+        )
+    if package not in _MODULES:
         raise error
     return ExtraNotInstalled(
         gettext(

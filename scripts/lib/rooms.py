@@ -50,7 +50,7 @@ WHOLE = [
         ("jupyter_gpu.startup", "jupyter_gpu.magic", "jupyter_gpu.simulate"),
         "startup, magic and simulate: what a kernel loads at its start, %gpu, load for simulated GPUs.",
     ),
-    *(_package(f"jupyter_gpu.{name}") for name in ("server", "cli", "doctor", "worker", "remote", "kernel")),
+    *(_package(f"jupyter_gpu.{name}") for name in ("server", "cli", "doctor", "worker", "dask", "remote", "kernel")),
     _package("jupyter_gpu.backends.local", "backends/local/"),
     _package("jupyter_gpu.backends.kubernetes", "backends/kubernetes/"),
     _package("jupyter_gpu.backends"),

@@ -1,0 +1,225 @@
+"""Dask on the attached GPUs: a scheduler, one worker for each GPU, and a thread that follows what is attached.
+
+All of them are processes of this program, as the worker of `gpu.run` is: they have its Python and its environment, are
+held to the same GPUs, and end with it. They listen on this machine alone and let in nobody who has not their key.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import distributed
+
+from jupyter_gpu.common.rules.visible import OURS, VISIBLE
+from jupyter_gpu.dask.child import Child
+from jupyter_gpu.dask.process import security
+from jupyter_gpu.dask.rules.follow import steps
+from jupyter_gpu.dask.rules.words import Schedule, Work
+from jupyter_gpu.kernel.client import Client
+from jupyter_gpu.kernel.follower import ViewFollower
+from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.view import View
+from jupyter_gpu.remote import certificates
+from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.own_worker import visible_value
+from jupyter_gpu.remote.rules.keeping import usable
+
+log = logging.getLogger(__name__)
+
+LOOK = 1.0
+"""Seconds between two looks after workers that ended or are held."""
+CONNECT = 10.0
+"""Seconds that the scheduler may take to answer a new client."""
+DAYS = 3650
+"""Days that the certificate is valid: as long as a program may run."""
+
+
+@dataclass
+class Worker:
+    """A worker of one GPU."""
+
+    child: Child
+    held: bool = False
+    """Whether it only keeps results, as no other worker can take them."""
+
+
+class Cluster:
+    """The scheduler and the workers of this program. Raises `WorkerLost` if the scheduler ends as it starts."""
+
+    def __init__(self, client: Callable[[], Client], view: View) -> None:
+        self._certificate = certificates.make(DAYS)
+        self._text = base64.b64encode(self._certificate.pem).decode()
+        self._view, self._follower = view, ViewFollower(client)
+        self._workers: dict[str, Worker] = {}
+        self._changed, self._turns = threading.Condition(), threading.Lock()
+        self._ended = False
+        self._own: Any = None
+        self._scheduler = Child(Schedule(self._text))
+        try:
+            self._scheduler.wait()
+            self._own = self._client(set_as_default=False, name="jupyter-gpu")
+            self.turn()
+        except BaseException:
+            self.close()
+            raise
+        for job in (self._hear, self._keep):
+            threading.Thread(target=job, name="jupyter-gpu-dask", daemon=True).start()
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=self._forget)
+
+    @property
+    def lives(self) -> bool:
+        """Whether the scheduler has not ended, by itself or by `Client.shutdown`."""
+        return not self._ended and self._scheduler.lives and self._own.status == "running"
+
+    def client(self) -> distributed.Client:
+        """Return a new client of the user. Raises OSError if the scheduler is about to end."""
+        return self._client()
+
+    def make_room(self) -> None:
+        """Retire all workers, before all GPUs are given back. Raises `WorkerRefused` if results would be lost."""
+        with self._turns:
+            if not self.lives:
+                return
+            if keys := {key for held in self._own.has_what().values() for key in held}:
+                raise WorkerRefused(
+                    gettext(
+                        "The Dask workers have %1 results, which no GPU would be left for. Fetch them and drop their "
+                        "futures, or end Dask with client.shutdown(); then give the GPUs back.",
+                        len(keys),
+                    )
+                )
+            self._retire(frozenset(self._workers))
+
+    def close(self) -> None:
+        """End all processes."""
+        with self._changed:
+            if self._ended:
+                return
+            self._ended = True
+            self._changed.notify_all()
+        self._follower.end()
+        atexit.unregister(self.close)
+        with self._turns:
+            if self._own is not None:
+                with suppress(Exception):  # its scheduler may have ended
+                    self._own.close(timeout=1)
+            for worker in self._workers.values():
+                worker.child.end()
+            self._workers.clear()
+            self._scheduler.end()
+
+    def turn(self) -> None:
+        """Bring the workers in line with the GPUs."""
+        with self._turns:
+            self._bury()
+            view, workers = self._view, self._workers
+            attached = {uuid: (uuid, milli) for uuid, milli in usable(view)}
+            held = {uuid for uuid, worker in workers.items() if worker.held}
+            todo = steps(attached.keys(), workers.keys() - held, held)
+            started = {uuid: self._start(attached[uuid], view) for uuid in sorted(todo.start)}
+            for uuid, child in started.items():
+                try:
+                    child.wait()
+                except WorkerLost as error:
+                    log.warning("%s", error)
+                else:
+                    workers[uuid] = Worker(child)
+            self._hold(todo.resume, held=False)
+            self._retire(todo.retire)
+
+    def _client(self, **options: Any) -> distributed.Client:
+        keys, made = security(self._certificate.pem), cast("Any", distributed.Client)  # it has no types
+        client: distributed.Client = made(self._scheduler.address, security=keys, timeout=CONNECT, **options)
+        return client
+
+    def _start(self, gpu: tuple[str, int], view: View) -> Child:
+        environment = {**os.environ, VISIBLE: visible_value(frozenset([gpu]), view)}
+        environment.pop(OURS, None)
+        name = f"{gpu[0]}/{os.urandom(3).hex()}"  # an earlier one of the same GPU may still be about to end
+        return Child(
+            Work(self._text, self._scheduler.address, name, tuple(folder or "." for folder in sys.path)), environment
+        )
+
+    def _bury(self) -> None:
+        """Forget workers that ended; another one starts for the same GPU."""
+        for uuid in [uuid for uuid, worker in self._workers.items() if not worker.child.lives]:
+            self._workers.pop(uuid).child.end(0)
+
+    def _retire(self, gpus: frozenset[str]) -> None:
+        """End workers whose results could be moved, and hold the others."""
+        if not gpus:
+            return
+        new = [uuid for uuid in gpus if not self._workers[uuid].held]
+        self._hold(gpus, held=True)  # before: a worker that cannot retire has the state again that it had
+        addresses = {self._workers[uuid].child.address: uuid for uuid in gpus}
+        retired = self._own.retire_workers(list(addresses), close_workers=True)
+        for address in retired:
+            self._workers.pop(addresses[address]).child.end()
+        if any(uuid in self._workers for uuid in new):
+            log.warning(
+                "%s",
+                gettext(
+                    "The last Dask worker has results that no other one can take, so its GPU is not given back. Fetch "
+                    "them and drop their futures, or add a GPU."
+                ),
+            )
+
+    def _hold(self, gpus: frozenset[str], *, held: bool) -> None:
+        """Have workers take no new tasks, or take them again."""
+        changed = [self._workers[uuid] for uuid in gpus if self._workers[uuid].held != held]
+        if changed:
+            status = distributed.Status.paused if held else distributed.Status.running
+            self._own.run_on_scheduler(_set_status, status.name, [worker.child.address for worker in changed])
+        for worker in changed:
+            worker.held = held
+
+    def _hear(self) -> None:
+        for new in self._follower.views(self._view):
+            if isinstance(new, GpuError):
+                log.info("Changes of the GPUs are not heard of now, and it is tried again: %s", new)
+                continue
+            with self._changed:
+                self._view = new
+                self._changed.notify_all()
+
+    def _keep(self) -> None:
+        seen = self._view
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended or self._view is not seen, LOOK)  # noqa: B023
+                if self._ended:
+                    return
+                seen = self._view
+            if not self._scheduler.lives:
+                self.close()
+                return
+            try:
+                self.turn()
+            except Exception:  # the next turn is tried as well
+                log.exception("The Dask workers could not be brought in line with the GPUs.")
+
+    def _forget(self) -> None:
+        self._ended = True
+        for worker in self._workers.values():
+            worker.child.forget()
+        self._scheduler.forget()
+
+
+def _set_status(status: str, addresses: Sequence[str], dask_scheduler: Any) -> None:
+    """Set the status of workers, in the scheduler: it tells them by the way by which it tells them to retire."""
+    for address in addresses:
+        if (state := dask_scheduler.workers.get(address)) is not None:  # else it has just ended
+            dask_scheduler.handle_worker_status_change(status, state, "jupyter-gpu")
+            word = {"op": "worker-status-change", "status": status, "stimulus_id": "jupyter-gpu"}
+            dask_scheduler.stream_comms[address].send(word)

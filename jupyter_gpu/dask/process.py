@@ -1,0 +1,72 @@
+"""``python -m jupyter_gpu.dask.process``: Dask's scheduler, or one of its workers, as the child of a program.
+
+Its first line of standard input says which (`words`); the end of that pipe ends it, also if the program was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+import sys
+from typing import Any
+
+import dask
+from distributed import Scheduler, Worker
+from distributed.security import Security
+
+from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
+from jupyter_gpu.remote.rules.control import MAX_BYTES, read
+
+HOST = "127.0.0.1"
+SETTINGS = {
+    "distributed.scheduler.allowed-failures": 1,  # a task that ends its worker would end more of them
+    "distributed.scheduler.worker-ttl": "30s",
+    "distributed.comm.timeouts.tcp": "30s",
+    "distributed.comm.timeouts.connect": "20s",
+}
+"""A process that vanished is noticed soon."""
+DEATH = 20.0
+"""Seconds that a worker lives without a scheduler."""
+
+
+def security(pem: bytes) -> Any:
+    """Return the settings by which only those with the same key are let in, in all roles."""
+    text = pem.decode()
+    roles = {f"tls_{role}_{part}": text for role in ("client", "scheduler", "worker") for part in ("cert", "key")}
+    made: Any = Security  # it has no types
+    return made(require_encryption=True, tls_ca_file=text, tls_min_version=ssl.TLSVersion.TLSv1_3, **roles)
+
+
+async def serve(word: Schedule | Work) -> None:
+    """Run until the pipe or the node itself ends."""
+    keys = security(base64.b64decode(word.certificate))
+    leash = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, leash.set)
+    common: dict[str, Any] = {"security": keys, "protocol": "tls", "host": HOST, "dashboard": False}
+    if isinstance(word, Schedule):
+        node: Any = Scheduler(**common)
+    else:
+        sys.path[:] = word.path
+        # Memory has no limit of its own: it is the program's, whose memory a worker's is.
+        common |= {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1}, "death_timeout": DEATH}
+        node = Worker(word.scheduler, name=word.name, **common)
+    async with node:
+        with os.fdopen(os.dup(1), "wb") as answer:
+            answer.write(Ready(node.address).dump() + b"\n")
+        ends = [asyncio.create_task(leash.wait()), asyncio.create_task(node.finished())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+
+
+def main() -> None:
+    """Read what to be, and be it."""
+    with open(0, "rb", buffering=0, closefd=False) as line:
+        word = read(line.readline(MAX_BYTES), Schedule, Work)
+    assert isinstance(word, Schedule | Work)
+    with dask.config.set(SETTINGS):
+        asyncio.run(serve(word))
+
+
+if __name__ == "__main__":
+    main()

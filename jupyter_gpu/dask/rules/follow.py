@@ -1,0 +1,36 @@
+"""Pure: the Dask workers that start, go on and retire when the GPUs change.
+
+There is one worker for each GPU that is attached. What a worker has is moved to others before it ends; the last one
+cannot move anything. While it has results it is *held*: it has no new tasks, and ends once they are gone or another
+worker takes them. Dask itself says what could be moved; here is only who is asked.
+
+| GPU | worker | step |
+|---|---|---|
+| attached | – | start |
+| attached | works | – |
+| attached | held | it goes on |
+| no longer attached | works or held | retire: it ends, or is held |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The next steps, by the uuid of the GPU. What starts comes first: it takes what others have."""
+
+    start: frozenset[str] = frozenset()
+    resume: frozenset[str] = frozenset()
+    retire: frozenset[str] = frozenset()
+
+
+def steps(attached: Set[str], working: Set[str], held: Set[str]) -> Steps:
+    """Return what to do with attached GPUs, and with workers that work and that are held."""
+    return Steps(
+        start=frozenset(attached - working - held),
+        resume=frozenset(attached & held),
+        retire=frozenset((working | held) - attached),
+    )

@@ -1,0 +1,164 @@
+"""`gpu.client()` in a real kernel of a real server, with simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from jupyter_gpu.remote import certificates
+from tests.kernel.kernels import Failed, Kernel
+from tests.kernel.servers import Server, await_, serve_soft
+from tests.worker.test_processes import gone
+
+IMPORTS = """
+import os, time
+from jupyter_gpu import gpu, simulate
+client = gpu.client()
+def where():
+    return os.getpid()
+def opened():
+    held = simulate.hold()                # as CUDA does: open until the process ends
+    os.held = held
+    return [device.index for device in held.__enter__()]
+def workers():
+    return len(client.scheduler_info(n_workers=-1)["workers"])
+def until(count):
+    end = time.monotonic() + 20
+    while workers() != count and time.monotonic() < end:
+        time.sleep(.02)
+    return workers()
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run one server for the module."""
+    with serve_soft(tmp_path_factory) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def notebook(server: Server) -> Iterator[Kernel]:
+    """Start the kernel of a notebook, with a client."""
+    with server.kernel() as running:
+        running.run(IMPORTS)
+        yield running
+
+
+@pytest.fixture
+def kernel(notebook: Kernel, server: Server) -> Iterator[Kernel]:
+    """Return the same kernel for each test, with no GPU and no future before and after."""
+    yield notebook
+    notebook.run("futures = one = None; client.cancel(list(client.futures.values())) if client.futures else None")
+    server.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def test_workers_are_the_attached_gpus(kernel: Kernel, server: Server) -> None:
+    """Each sees its own alone, in a process of its own; they come with GPUs that the slider adds."""
+    assert kernel.run("print(workers())") == "0"
+    kernel.run("gpu.resize(1)")
+    assert kernel.run("print(until(1), client.submit(lambda: 6 * 7).result())") == "1 42"
+    server.gpus(2)
+    assert kernel.run("print(until(2))") == "2"
+    seen = kernel.run("print(sorted(map(tuple, client.run(opened).values())))")
+    assert seen == "[(0,), (1,)]"
+    assert kernel.run("print(len({os.getpid(), *client.run(where).values()}))") == "3"
+
+
+@pytest.mark.parametrize(
+    "shrink",
+    [lambda kernel, _: kernel.run("gpu.resize(1, timeout=30)"), lambda _, server: server.gpus(1)],
+    ids=["resize", "slider"],
+)
+def test_shrink_moves_what_a_worker_has(
+    kernel: Kernel, server: Server, shrink: Callable[[Kernel, Server], object]
+) -> None:
+    """Also scattered values, which nothing could compute again; the GPU is closed afterwards."""
+    kernel.run("gpu.resize(2); until(2); _ = client.run(opened)")
+    kernel.run(
+        "futures = [client.scatter(bytes([n]) * 1_000_000, direct=True, hash=False, workers=[w]) "
+        "for n, w in enumerate(client.scheduler_info(n_workers=-1)['workers'])]"
+    )
+    assert kernel.run("print(sorted(len(keys) for keys in client.has_what().values()))") == "[1, 1]"
+    shrink(kernel, server)
+    assert kernel.run("print(until(1), [f.result()[:1] for f in futures])") == "1 [b'\\x00', b'\\x01']"
+    await_(lambda: server.status()["phase"] == "Ready")
+
+
+def test_last_worker_refuses_to_lose_results(kernel: Kernel, server: Server) -> None:
+    """The notebook's own release is refused with a sentence; without results it works, and nothing drains."""
+    kernel.run("gpu.resize(1); until(1); _ = client.run(opened); one = client.scatter(b'x', hash=False)")
+    with pytest.raises(Failed, match="1 results, which no GPU would be left for"):
+        kernel.run("gpu.release()")
+    assert kernel.run("print(one.result(), gpu.status().attached)") == "b'x' 1"
+    kernel.run("one.release(); del one\nwhile any(client.has_what().values()): time.sleep(.01)")
+    kernel.run("gpu.release(timeout=30)")
+    assert kernel.run("print(workers())") == "0"
+    await_(lambda: server.status()["phase"] == "Idle")
+
+
+def test_last_worker_is_held_while_it_has_results(kernel: Kernel, server: Server) -> None:
+    """A slider cannot be refused: the GPU drains, no task runs there, another GPU takes the results."""
+    kernel.run("gpu.resize(1); until(1); _ = client.run(opened); one = client.scatter(b'x', hash=False)")
+    server.gpus(0)
+    kernel.run(
+        "while not any(w['status'] == 'paused' for w in client.scheduler_info()['workers'].values()): time.sleep(.01)"
+    )
+    assert server.status()["phase"] != "Idle"
+    assert kernel.run("futures = client.submit(where); time.sleep(.1); print(futures.status, one.result())") == (
+        "pending b'x'"
+    )
+    kernel.run("del one")
+    await_(lambda: server.status()["phase"] == "Idle")
+    kernel.run("gpu.resize(1)")
+    assert kernel.run("print(futures.result() == [*client.run(where).values()][0])") == "True"
+
+
+def test_killed_worker_is_replaced(kernel: Kernel) -> None:
+    """Its task is done again by the next one; one that kills each worker fails."""
+    kernel.run("import signal; gpu.resize(1); until(1); pid = client.submit(where, pure=False).result()")
+    kernel.run("futures = client.submit(where, pure=False); os.kill(pid, signal.SIGKILL)")
+    assert kernel.run("print(client.submit(where, pure=False).result(timeout=30) != pid)") == "True"
+    with pytest.raises(Failed, match="KilledWorker"):
+        kernel.run("client.submit(lambda: os.kill(os.getpid(), signal.SIGKILL)).result(timeout=30)")
+    assert kernel.run("print(client.submit(lambda: 1).result(timeout=30))") == "1"
+
+
+def test_stranger_is_refused(kernel: Kernel) -> None:
+    """By the scheduler and by a worker: without TLS, without a certificate, with one of its own."""
+    kernel.run("gpu.resize(1); until(1)")
+    addresses = kernel.run("print(client.scheduler.address, *client.run(where))").split()
+    with_own = certificates.context(certificates.make(), certificates.make().der, server=False)
+    without = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (with_own, without):  # they do not care whose server it is
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for address in addresses:
+        host, port = address.removeprefix("tls://").split(":")
+        for context in (with_own, without):
+            with (
+                context.wrap_socket(socket.create_connection((host, int(port)), 5)) as stranger,
+                pytest.raises(ssl.SSLError),
+            ):
+                stranger.recv(1)
+        with socket.create_connection((host, int(port)), 5) as plain, suppress(ConnectionResetError):
+            plain.sendall(bytes(100))
+            assert plain.recv(1000)[:1] in (b"", b"\x15")  # an alert of TLS
+
+
+def test_end_of_the_program_ends_all(server: Server) -> None:
+    """Also if it is killed; and after `shutdown` the next client has new processes."""
+    with server.kernel() as own:
+        own.run("from jupyter_gpu import gpu; import os; client = gpu.client()")
+        first = own.run("print(client.run_on_scheduler(os.getpid))")
+        own.run("client.shutdown(); client = gpu.client()")
+        second = own.run("print(client.run_on_scheduler(os.getpid))")
+        await_(lambda: gone(int(first)))
+        os.kill(int(own.run("print(os.getpid())")), signal.SIGKILL)
+        await_(lambda: gone(int(second)))
