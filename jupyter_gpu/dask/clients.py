@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import cryptography  # noqa: F401 - certificates need it; where it is missing, that is said first
 import distributed
 
 from jupyter_gpu.dask.cluster import Cluster

@@ -335,13 +335,21 @@ def test_script(server: Server, tmp_path: Path, killed: bool) -> None:
     give_back(server)
 
 
-def test_missing_extra(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "call", "extra"),
+    [
+        ("cloudpickle", "gpu.run(print)", "remote"),
+        ("distributed", "gpu.client()", "dask"),
+        ("cryptography", "gpu.client()", "dask"),
+    ],
+)
+def test_missing_extra(tmp_path: Path, module: str, call: str, extra: str) -> None:
     """A sentence says what to install; nothing was asked of any server."""
     code = (
-        "import sys; sys.modules['cloudpickle'] = None\nfrom jupyter_gpu import ExtraNotInstalled, gpu\n"
-        "try: gpu.run(print)\nexcept ExtraNotInstalled as e: print(e)"
+        f"import sys; sys.modules[{module!r}] = None\nfrom jupyter_gpu import ExtraNotInstalled, gpu\n"
+        f"try: {call}\nexcept ExtraNotInstalled as e: print(e)"
     )
     env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert "need cloudpickle, which is not installed" in done.stdout
-    assert ".whl[remote]" in done.stdout
+    assert f" {module}, which is not installed" in done.stdout
+    assert f".whl[{extra}]" in done.stdout
