@@ -125,10 +125,10 @@ def test_killed_worker_is_replaced(kernel: Kernel) -> None:
     """Its task is done again by the next one; one that kills each worker fails."""
     kernel.run("import signal; gpu.resize(1); until(1); pid = client.submit(where, pure=False).result()")
     kernel.run("futures = client.submit(where, pure=False); os.kill(pid, signal.SIGKILL)")
-    assert kernel.run("print(client.submit(where, pure=False).result(timeout=30) != pid)") == "True"
+    assert kernel.run("print(client.submit(where, pure=False).result(timeout=50) != pid)") == "True"
     with pytest.raises(Failed, match="KilledWorker"):
-        kernel.run("client.submit(lambda: os.kill(os.getpid(), signal.SIGKILL)).result(timeout=30)")
-    assert kernel.run("print(client.submit(lambda: 1).result(timeout=30))") == "1"
+        kernel.run("client.submit(lambda: os.kill(os.getpid(), signal.SIGKILL)).result(timeout=50)")
+    assert kernel.run("print(client.submit(lambda: 1).result(timeout=50))") == "1"
 
 
 def test_stranger_is_refused(kernel: Kernel) -> None:
