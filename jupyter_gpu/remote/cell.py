@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -120,6 +120,8 @@ class Cell:
             for name, value in here.pickled.items()
             if not value.quick and not isinstance(self._space[name], _NEVER_CHANGED)
         ]
+        if self._code.inputs:  # the user knows
+            names = replace(names, unseen=())
         for message in shipping.said_before(names, plan, unwatched, self._code.outputs):
             _say(message)
         chunks = codec.chunks(self._space, here, plan.send)

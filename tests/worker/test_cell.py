@@ -150,6 +150,16 @@ def test_cell_that_takes_gpus_brings_all(kernel: Kernel, server: Server) -> None
     await_(lambda: server.status()["phase"] == "Idle")
 
 
+def test_names_in_texts(kept: Kernel) -> None:
+    """It is said that they are not seen; -i names them."""
+    kept.run("most = 5; text = 'most + 1'")
+    with pytest.raises(Failed, match="NameError"):
+        fresh(kept, "print(eval(text))")
+    assert "cannot be seen which variables 'eval(text)' uses" in kept.errors
+    assert fresh(kept, "print(eval(text))", "-i most,text") == "6"
+    assert kept.errors == ""
+
+
 def test_functions_use_names_of_the_cell(kept: Kernel) -> None:
     """As here: a cell that assigns what a function of the notebook reads."""
     kept.run("SCALE = 10\ndef step(x): return x * SCALE")
