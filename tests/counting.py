@@ -26,6 +26,7 @@ COUNTED = (
     "tests/backends_kubernetes/test_pod_state.py",
     "tests/backends_kubernetes/test_refusal.py",
     "tests/backends_kubernetes/test_views.py",
+    "tests/backends_kubernetes/test_workers.py",
     "tests/commands/test_accounting.py",
     "tests/commands/test_doctor.py",
     "tests/commands/test_limit_file.py",

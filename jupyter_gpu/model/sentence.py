@@ -14,8 +14,9 @@ from .quantity import EXACT_POSITIONS, MILLI_PER_GPU, count_gpus, format_gpus
 from .status import Phase
 from .view import GpuState, PodGpu, View
 
-if TYPE_CHECKING:  # loaded with the first limit, not when a kernel starts
+if TYPE_CHECKING:  # loaded with the first limit or worker, not when a kernel starts
     from .limits.pod_limit import PodLimit
+    from .pod_worker import PodWorker
 
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -23,9 +24,13 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 def sentence(view: View) -> str:
     """Describe ``view`` in one line, always with GPUs that are being given back and other users of a GPU."""
     leaving = _in_state(view, GpuState.DRAINING)
-    if view.status.phase is Phase.RELEASING:
-        return _giving_back(leaving)
-    back = [_giving_back(leaving)] if leaving else []
+    away = [_on(worker, worker.leaving) for worker in view.workers if worker.leaving]
+    releasing = view.status.phase is Phase.RELEASING
+    back = [_giving_back(leaving)] if leaving or (releasing and not away) else []
+    if away:
+        back.append(f"giving back {_join(away)}…")
+    if releasing:
+        return "; ".join(back)
     shared = [gpu for gpu in view.gpus if gpu.strangers and gpu.state is not GpuState.DRAINING]
     return "; ".join([_now(view), *back, *([_also_used(shared)] if shared else [])])
 
@@ -43,7 +48,7 @@ def _now(view: View) -> str:
     if now.phase is Phase.ATTACHING and now.reason is Reason.DRAINING:
         return "waiting for memory: another share still uses it"
     if now.phase is Phase.ATTACHING:
-        return f"attaching {_names(_in_state(view, GpuState.ATTACHING))}…"
+        return _attaching(view)
     limit = view.user_limit
     if limit and limit.milli is not None and now.allocated > limit.milli:
         return _over(now.attached, now.allocated - limit.milli, limit)
@@ -53,7 +58,31 @@ def _now(view: View) -> str:
         return f"{count_gpus(now.attached)} attached, over your server's limit of {format_gpus(view.limit)}"
     if view.limit == 0:
         return f"no GPU attached: {_nothing(limit)}"
-    return f"{format_gpus(now.attached)} of {count_gpus(view.limit)} attached"
+    return f"{format_gpus(now.attached)} of {count_gpus(view.limit)} attached{_where(view)}"
+
+
+def _attaching(view: View) -> str:
+    own = _in_state(view, GpuState.ATTACHING)
+    attached = [*([_names(own)] if own else []), *(_on(w, w.missing) for w in view.workers if w.attaching)]
+    starting = [w.node for w in view.workers if w.missing and not w.hindered and not w.attaching]
+    parts = [f"attaching {_join(attached or [_names(own)])}"] if attached or not starting else []
+    if starting:
+        parts.append(f"starting {'a worker' if len(starting) == 1 else 'workers'} on {_join(starting)}")
+    return f"{'; '.join(parts)}…"
+
+
+def _where(view: View) -> str:
+    """Say how much is on which node; nothing where all is on the own one."""
+    away = [(w.usable, f"on {w.node}") for w in view.workers if w.usable]
+    if not away:
+        return ""
+    here = view.status.attached - sum(milli for milli, _ in away)
+    places = [(here, "here"), *away] if here else away
+    return f": {', '.join(f'{format_gpus(milli)} {place}' for milli, place in places)}"
+
+
+def _on(worker: PodWorker, milli: int) -> str:
+    return f"{count_gpus(milli)} on {worker.node}"
 
 
 def _broken(gpus: Sequence[PodGpu]) -> str:
@@ -79,13 +108,19 @@ def _waiting(view: View) -> str:
     if now.limited:
         allowed = now.allocated
     parts = []
+    hindered = [worker for worker in view.workers if worker.missing and worker.hindered]
+    lost = sum(worker.missing for worker in hindered)
+    have = now.allocated - lost
+    if lost:
+        who = f"the {'worker' if len(hindered) == 1 else 'workers'} on {_join([worker.node for worker in hindered])}"
+        parts.append(f"{_more(lost, have)} when {who} can start")
     if free := allowed - now.allocated:
         parts.append(f"{_more(free, now.allocated)} {_when_free(free)}{_line(view)}")
     if limit and allowed < now.requested:
         parts.append(f"{_more(now.requested - allowed, allowed)} when {_when_raised(limit, allowed)}")
     if not parts:
         parts.append(f"more memory when it is free{_line(view)}")
-    return f"{format_gpus(now.allocated)} of {format_gpus(now.requested)}: {'; '.join(parts)}"
+    return f"{format_gpus(have)} of {format_gpus(now.requested)}: {'; '.join(parts)}"
 
 
 def _more(milli: int, before: int) -> str:

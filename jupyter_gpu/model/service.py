@@ -192,9 +192,11 @@ class Service:
     """Generation of the wish that it serves."""
     workers: tuple[WorkerPart, ...] = ()
     """Oldest first, at most `MAX_WORKERS`."""
+    elsewhere: int = 0
+    """Milli of all GPUs of other nodes that the pod could ever have; 0: not said."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("generation", "workers")
+    _KNOWN = ("generation", "workers", "elsewhere")
 
     def worker(self, name: str) -> WorkerPart | None:
         """Return the worker with this id; ``None`` if there is none."""
@@ -203,7 +205,8 @@ class Service:
     def to_json(self) -> dict[str, Any]:
         """Return the body of the annotation."""
         workers = [worker.to_json() for worker in self.workers]
-        return {"generation": self.generation, "workers": workers, **self.extra}
+        more = {"elsewhere": self.elsewhere} if self.elsewhere else {}
+        return {"generation": self.generation, "workers": workers, **more, **self.extra}
 
     @classmethod
     def from_json(cls, value: Any) -> Service:
@@ -215,7 +218,8 @@ class Service:
         if sum(len(worker.attached) for worker in workers) > MAX_GPUS:
             raise strict.FieldError(f"'workers' have more than {MAX_GPUS} shares together.", "workers")
         generation = strict.required(body, "generation", _read_count)
-        return cls(generation, workers, strict.unknown(body, cls._KNOWN))
+        elsewhere = strict.optional(body, "elsewhere", strict.integer(0, MAX_MILLI)) or 0
+        return cls(generation, workers, elsewhere, strict.unknown(body, cls._KNOWN))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ The rules, first that applies:
 | `Pending`   | the scheduler has not seen the wish yet                                  |
 | `Attaching` | allocated, but not yet attached; `Draining`: other pods use its memory   |
 | `Waiting`   | less is allocated than wanted: Deferred (nothing), Partial (something,   |
-|             | or all but memory), or LimitExceeded (all that the user's limit allows)  |
+|             | or all but memory), or LimitExceeded (all that the user's limit allows); |
+|             | or a worker on another node cannot run now                               |
 | `Releasing` | revoked, but not yet closed                                              |
 | `Ready`     | what is wanted is attached                                               |
 | `Idle`      | nothing is wanted and nothing attached                                   |
@@ -20,11 +21,15 @@ it is not refused but waits, for a person and not for room: the status is settle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .annotations import Allocated, Attached, Reason, Requested
 from .gpu import total
+
+if TYPE_CHECKING:  # loaded with the first worker, not when a kernel starts
+    from .pod_worker import PodWorker
 
 
 class Phase(StrEnum):
@@ -63,18 +68,23 @@ class Status(NamedTuple):
         return self.phase is Phase.WAITING and self.reason is Reason.LIMIT_EXCEEDED
 
 
-def status(requested: Requested | None, allocated: Allocated | None, attached: Attached | None) -> Status:
-    """Compute the status, here and nowhere else; pure."""
+def status(
+    requested: Requested | None,
+    allocated: Allocated | None,
+    attached: Attached | None,
+    workers: Sequence[PodWorker] = (),
+) -> Status:
+    """Compute the status, here and nowhere else; pure. Amounts include what the ``workers`` have on other nodes."""
     wanted = requested.milli if requested else 0
-    granted = total(allocated.shares) if allocated else 0
-    usable = total(attached.shares) if attached else 0
+    granted = (total(allocated.shares) if allocated else 0) + sum(worker.milli for worker in workers)
+    usable = (total(attached.shares) if attached else 0) + sum(worker.usable for worker in workers)
     leaving = sum(item.milli for item in attached.draining) if attached else 0
-    phase, reason = _phase(requested, allocated, attached)
+    phase, reason = _phase(requested, allocated, attached, workers)
     return Status(phase, reason, wanted, granted, usable, leaving)
 
 
 def _phase(
-    requested: Requested | None, allocated: Allocated | None, attached: Attached | None
+    requested: Requested | None, allocated: Allocated | None, attached: Attached | None, workers: Sequence[PodWorker]
 ) -> tuple[Phase, Reason | None]:
     wanted = requested.milli if requested else 0
     granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
@@ -84,7 +94,7 @@ def _phase(
     # Any other generation, not only a later one: a wish written by hand has generation 0, whatever came before.
     if requested and (allocated is None or allocated.observed_generation != requested.generation):
         # A wish for nothing where nothing is held needs no answer.
-        if wanted or granted or usable:
+        if wanted or granted or usable or any(worker.milli or worker.held for worker in workers):
             return Phase.PENDING, None
     elif allocated and _is_refused(allocated):
         return Phase.REFUSED, allocated.reason
@@ -92,13 +102,22 @@ def _phase(
     waits = bool(granted and attached and attached.reason is Reason.DRAINING and not attached.draining)
     if waits or any(usable.get(uuid, 0) < milli for uuid, milli in granted.items()):
         return Phase.ATTACHING, Reason.DRAINING if waits else None
-    if sum(granted.values()) < wanted:
-        return Phase.WAITING, _lack(allocated, sum(granted.values()))
+    owed = [worker for worker in workers if worker.missing]
+    if any(not worker.hindered for worker in owed):
+        return Phase.ATTACHING, None
+    promised = sum(granted.values()) + sum(worker.milli for worker in workers)
+    if promised < wanted:
+        return Phase.WAITING, _lack(allocated, promised)
+    there = bool(usable) or any(worker.usable for worker in workers)
+    if owed:
+        return Phase.WAITING, Reason.PARTIAL if there else Reason.DEFERRED
     if wanted and allocated and allocated.reason is Reason.PARTIAL:  # its shares lack memory alone
         return Phase.WAITING, Reason.PARTIAL
     if (attached and attached.draining) or any(granted.get(uuid, 0) < milli for uuid, milli in usable.items()):
         return Phase.RELEASING, Reason.DRAINING
-    return (Phase.READY, None) if usable else (Phase.IDLE, None)
+    if any(worker.leaving for worker in workers):
+        return Phase.RELEASING, Reason.DRAINING
+    return (Phase.READY, None) if there else (Phase.IDLE, None)
 
 
 def _is_refused(allocated: Allocated) -> bool:

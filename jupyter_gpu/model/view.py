@@ -19,8 +19,9 @@ from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .status import Status, status
 from .stranger import MAX_STRANGERS, Stranger
 
-if TYPE_CHECKING:  # loaded with the first limit or share, not when a server starts
+if TYPE_CHECKING:  # loaded with the first limit, worker or share, not when a server starts
     from .limits.pod_limit import PodLimit
+    from .pod_worker import PodWorker
     from .share import ShareUse
 
 
@@ -163,7 +164,7 @@ class View:
     simulated: bool
     backend: str
     total: int
-    """Milli of all GPUs that this pod could ever have here."""
+    """Milli of all GPUs that this pod could ever have, with those of other nodes."""
     limit: int
     """Milli that this server may have now, at most ``total``: by its own limit, and by its user's (`user_limit`)."""
     steps: tuple[int, ...]
@@ -175,11 +176,13 @@ class View:
     conditions: tuple[Condition, ...] = ()
     revision: int = 0
     """Counts, within the instance, changes of the words alone: of two views of one version the higher is newer."""
+    workers: tuple[PodWorker, ...] = ()
+    """The pod's workers on other nodes, whose GPUs are not among ``gpus``."""
 
     @property
     def status(self) -> Status:
         """The status, computed and never stored."""
-        return status(self.requested, self.allocated, self.attached)
+        return status(self.requested, self.allocated, self.attached, self.workers)
 
     @property
     def user_limit(self) -> PodLimit | None:
@@ -219,6 +222,7 @@ class View:
             "conditions": [condition.to_json() for condition in self.conditions],
             **({"limit_source": of_user.source.sentence()} if of_user else {}),
             **({"revision": self.revision} if self.revision else {}),
+            **({"workers": [worker.to_json() for worker in self.workers]} if self.workers else {}),
         }
 
     @classmethod
@@ -241,7 +245,14 @@ class View:
             gpus=strict.required(body, "gpus", strict.list_of(PodGpu.from_json, 1024)),
             conditions=strict.required(body, "conditions", strict.list_of(Condition.from_json, 64)),
             revision=strict.optional(body, "revision", strict.integer(0, strict.MAX_GENERATION)) or 0,
+            workers=strict.optional(body, "workers", _read_workers) or (),
         )
+
+
+def _read_workers(value: Any, key: str) -> tuple[PodWorker, ...]:
+    from .pod_worker import read_workers
+
+    return read_workers(value, key)
 
 
 class GpuLoad(NamedTuple):

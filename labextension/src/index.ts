@@ -40,6 +40,7 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
     };
     document.addEventListener('visibilitychange', followVisibility);
     followVisibility();
+    loadWordsOfWorkers(gpus);
     // The network is back: do not wait for the back-off.
     window.addEventListener('online', () => gpus.reconnect());
     return gpus;
@@ -211,6 +212,23 @@ const waits: JupyterFrontEndPlugin<void> = {
     palette?.addItem({ command: CommandIDs.desktop, category: trans.__('GPUs') });
   }
 };
+
+/** Load the words about workers with the first of them, as most servers never have one. */
+function loadWordsOfWorkers(gpus: GpuModel): void {
+  const onChange = () => {
+    if (gpus.view?.workers.length) {
+      gpus.changed.disconnect(onChange);
+      void loadWithRetries(
+        'words about other nodes',
+        () => import(/* webpackChunkName: "workers" */ './words/remote-sentence')
+      ).then(loaded => {
+        loaded?.speak();
+        gpus.refresh();
+      });
+    }
+  };
+  gpus.changed.connect(onChange);
+}
 
 /** Restart the kernel that has a GPU open, after a confirmation. */
 function restarts(app: JupyterFrontEnd, trans: TranslationBundle): Restart {

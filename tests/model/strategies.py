@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.quantity import MAX_BYTES
 from jupyter_gpu.model.service import (
     MAX_WORKERS,
@@ -170,7 +171,9 @@ _parts = st.builds(
     ),
 )
 _workers = st.lists(_parts, max_size=4, unique_by=(lambda part: part.id, lambda part: part.uid or object())).map(tuple)
-services = st.builds(Service, generations, _workers, extras(("generation", "workers")))
+services = st.builds(
+    Service, generations, _workers, st.integers(0, 10**6), extras(("generation", "workers", "elsewhere"))
+)
 worker_services = st.builds(
     WorkerService,
     name=names(253),
@@ -215,6 +218,19 @@ pod_gpus = st.builds(
     strangers=st.just(()),
     idle_since=st.none() | st.integers(0, 253402300799),
 )
+pod_workers = st.builds(
+    PodWorker,
+    worker_ids,
+    names(253),
+    st.sampled_from(Relation),
+    st.sampled_from(Stage),
+    st.integers(0, 4).map(lambda n: n * 500),
+    distinct(shares),
+    st.just("") | names(1024),
+    st.none() | st.integers(0, 253402300799),
+    st.none() | generations,
+    st.none() | generations,
+)
 views = st.builds(
     View,
     instance=names(64),
@@ -230,4 +246,5 @@ views = st.builds(
     attached=st.none() | attached,
     gpus=st.lists(pod_gpus, max_size=3).map(tuple),
     conditions=st.lists(st.builds(Condition, names(64), names(1024)), max_size=2).map(tuple),
+    workers=st.just(()) | st.lists(pod_workers, max_size=3).map(tuple),
 )

@@ -17,6 +17,7 @@ from jupyter_gpu.model.annotations import (
     encode,
 )
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest
+from jupyter_gpu.model.pod_worker import Stage
 from jupyter_gpu.model.request import decode_request
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.service import decode_service, decode_worker, decode_worker_service, decode_worker_status
@@ -127,6 +128,9 @@ def test_views_cover_the_vocabulary() -> None:
     assert any(user.foreign for view in views for gpu in view.gpus for user in gpu.users)
     assert any(gpu.strangers for view in views for gpu in view.gpus)
     assert any(gpu.idle_since for view in views for gpu in view.gpus)
+    assert {worker.stage for view in views for worker in view.workers} == set(Stage)
+    assert any(worker.idle_since for view in views for worker in view.workers)
+    assert any(worker.shipped and worker.round_trip for view in views for worker in view.workers)
 
 
 @pytest.mark.parametrize("path", sorted(golden.FOLDER.glob("*.json")), ids=lambda path: str(path.stem))

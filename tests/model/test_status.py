@@ -14,6 +14,8 @@ from jupyter_gpu.model import status as module
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu.model.status import Phase, Status, status
 
 from . import strategies as any_
@@ -120,6 +122,47 @@ def test_unseen_wish_is_pending() -> None:
     assert status(bare, Allocated(NEW, (A, B)), Attached(NEW, (A, B))).phase is Phase.PENDING  # by hand, after others
 
 
+def far(milli: int, *gpus: GpuShare, stage: Stage = Stage.READY) -> PodWorker:
+    """Return a worker on another node."""
+    return PodWorker("w1", "n2", Relation.SWITCH, stage, milli, gpus)
+
+
+def with_workers(wanted: int, own: tuple[GpuShare, ...], *workers: PodWorker) -> Status:
+    """The status of a pod that has all that its own node gives it, and these workers."""
+    return status(Requested(NEW, Wish(wanted)), Allocated(NEW, own), Attached(NEW, own), workers)
+
+
+WORKERS = [
+    (with_workers(2000, (A,), far(1000, B)), Phase.READY, None, 2000),
+    (with_workers(1000, (), far(1000, B)), Phase.READY, None, 1000),
+    (with_workers(0, (), far(0)), Phase.IDLE, None, 0),
+    (with_workers(2000, (A,), far(1000)), Phase.ATTACHING, None, 1000),
+    (with_workers(2000, (A,), far(1000, B, stage=Stage.CONNECTING)), Phase.ATTACHING, None, 1000),
+    (with_workers(3000, (A,), far(1000, B)), Phase.WAITING, Reason.PARTIAL, 2000),
+    (with_workers(2000, (A,), far(1000, stage=Stage.REFUSED)), Phase.WAITING, Reason.PARTIAL, 1000),
+    (with_workers(1000, (), far(1000, B, stage=Stage.FAILED)), Phase.WAITING, Reason.DEFERRED, 0),
+    (with_workers(2000, (), far(1000, B), far(1000, stage=Stage.FAILED)), Phase.WAITING, Reason.PARTIAL, 1000),
+    (with_workers(2000, (), far(1000), far(1000, stage=Stage.FAILED)), Phase.ATTACHING, None, 0),
+    (with_workers(1000, (A,), far(0, B)), Phase.RELEASING, Reason.DRAINING, 2000),
+    (with_workers(1000, (A,), far(0, B, stage=Stage.FAILED)), Phase.RELEASING, Reason.DRAINING, 1000),
+]
+
+
+@pytest.mark.parametrize(("now", "phase", "reason", "attached"), WORKERS)
+def test_workers_count_as_own_gpus(now: Status, phase: Phase, reason: Reason | None, attached: int) -> None:
+    """What other nodes serve is part of the amounts, and a worker that cannot run is waited for."""
+    assert (now.phase, now.reason, now.attached) == (phase, reason, attached)
+    assert now.settled is (phase in (Phase.READY, Phase.IDLE))
+
+
+def test_unseen_wish_with_a_worker_is_pending() -> None:
+    """What a worker holds is given back only once the scheduler has seen that."""
+    wish, before = Requested(NEW, Wish(0)), Allocated(OLD, ())
+    assert status(wish, before, None, [far(1000, B)]).phase is Phase.PENDING
+    assert status(wish, before, None, [far(0, B)]).phase is Phase.PENDING
+    assert status(wish, before, None, [far(0)]).phase is Phase.IDLE
+
+
 def test_broken_gpu_comes_before_other_phases() -> None:
     """A GPU that does not work is reported before anything else."""
     broken = Attached(OLD, (A,), (), Reason.UNHEALTHY)
@@ -128,35 +171,47 @@ def test_broken_gpu_comes_before_other_phases() -> None:
         assert (now.phase, now.reason) == (Phase.DEGRADED, Reason.UNHEALTHY)
 
 
-@given(st.none() | any_.requested, st.none() | any_.allocated, st.none() | any_.attached)
-@example(None, None, None)
+@given(
+    st.none() | any_.requested,
+    st.none() | any_.allocated,
+    st.none() | any_.attached,
+    st.just(()) | st.lists(any_.pod_workers, max_size=2).map(tuple),
+)
+@example(None, None, None, ())
 def test_phase_agrees_with_amounts(
-    requested: Requested | None, allocated: Allocated | None, attached: Attached | None
+    requested: Requested | None,
+    allocated: Allocated | None,
+    attached: Attached | None,
+    workers: tuple[PodWorker, ...],
 ) -> None:
-    """Whatever the three states say, a phase never claims what the amounts deny."""
-    now = status(requested, allocated, attached)
+    """Whatever the three states and the workers say, a phase never claims what the amounts deny."""
+    now = status(requested, allocated, attached, workers)
+    own = sum(share.milli for share in (allocated.shares if allocated else ()))
+    here = sum(share.milli for share in (attached.shares if attached else ()))
     assert now.requested == (requested.milli if requested else 0)
-    assert now.allocated == sum(share.milli for share in (allocated.shares if allocated else ()))
-    assert now.attached == sum(share.milli for share in (attached.shares if attached else ()))
+    assert now.allocated == own + sum(worker.milli for worker in workers)
+    assert now.attached == here + sum(worker.usable for worker in workers)
     assert now.draining == sum(share.milli for share in (attached.draining if attached else ()))
     if now.phase is Phase.IDLE:
         assert now == Status(Phase.IDLE, None, 0, 0, 0, 0)
     if now.phase is Phase.READY:
         assert now.requested <= now.allocated == now.attached > 0
+        assert not any(worker.missing or worker.leaving for worker in workers)
         assert now.draining == 0
     if now.phase is Phase.WAITING:
         short = now.allocated < now.requested
-        assert short or (now.requested and allocated and allocated.reason is Reason.PARTIAL), "or memory is owed"
-        lack = Reason.PARTIAL if now.allocated else Reason.DEFERRED
+        hindered = any(worker.hindered and worker.missing for worker in workers)
+        assert short or hindered or (now.requested and allocated and allocated.reason is Reason.PARTIAL), "or memory"
+        lack = Reason.PARTIAL if (now.allocated if short or not hindered else now.attached) else Reason.DEFERRED
         assert now.reason is lack or (now.reason is OVER and allocated and allocated.limit)
     if now.phase is Phase.RELEASING:
         assert now.requested <= now.allocated
-        assert now.draining or now.attached > now.allocated
+        assert now.draining or now.attached > now.allocated or any(worker.leaving for worker in workers)
     if now.phase is Phase.ATTACHING:
         assert now.allocated
     if now.phase is Phase.PENDING:
         assert requested
-        assert now.requested or now.allocated or now.attached
+        assert now.requested or now.allocated or now.attached or any(worker.held for worker in workers)
     if now.phase is Phase.REFUSED:
         assert now.reason in (Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE)
         assert not (now.reason is OVER and allocated and allocated.limit)

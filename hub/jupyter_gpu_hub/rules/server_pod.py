@@ -12,6 +12,8 @@ from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,
     REQUESTED,
+    SERVICE,
+    WORKER_STATUS,
     Requested,
     decode_allocated,
     decode_requested,
@@ -33,6 +35,7 @@ MAX_PODS = 4
 
 Pod = Mapping[str, Any]
 
+_SHOWN = (REQUESTED, ALLOCATED, ATTACHED, SERVICE, WORKER_STATUS)
 _read_version = strict.text(MAX_VERSION)
 
 
@@ -127,8 +130,8 @@ def check(pod: Pod, requested: Requested) -> None:
 
 
 def to_json(pod: Pod) -> dict[str, Any]:
-    """Return what a server may know of its pod: its identity, its version, and our three annotations."""
-    texts = {key: objects.annotation(pod, key) for key in (REQUESTED, ALLOCATED, ATTACHED)}
+    """Return what a server may know of its pod: its identity, its version, and our annotations."""
+    texts = {key: objects.annotation(pod, key) for key in _SHOWN}
     return {
         "namespace": objects.namespace(pod),
         "name": objects.name(pod),

@@ -297,7 +297,7 @@ class KubernetesBackend:
             records.requested,
             limit=self._settings.limit,
             of_user=records.allocated.limit if records.allocated else None,
-            gpus=candidates(wish, self._node.node if self._node else None),
+            gpus=candidates(wish, self._node.node if self._node else None, records.workers),
         )
 
     async def _until_answered(self, generation: int) -> None:

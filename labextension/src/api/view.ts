@@ -78,6 +78,37 @@ export interface IGpu {
   readonly idleSince: number | null;
 }
 
+const RELATIONS = ['node', 'switch', 'other', 'unknown'] as const;
+/** The distance of a worker's node from this one: the same node, the same switch, another switch. */
+export type Relation = (typeof RELATIONS)[number];
+
+const STAGES = ['creating', 'pulling', 'connecting', 'ready', 'refused', 'failed'] as const;
+/** The way of a worker to its notebook. */
+export type Stage = (typeof STAGES)[number];
+
+/** A GPU that a worker can open, and how much of it. */
+export interface IRemoteGpu {
+  readonly uuid: string;
+  readonly milli: number;
+}
+
+/** A worker of this server on another node, and the GPUs there: one card in the panel. */
+export interface IWorker {
+  readonly id: string;
+  readonly node: string;
+  readonly relation: Relation;
+  readonly stage: Stage;
+  /** Amount that this server is to have there. */
+  readonly milli: number;
+  readonly gpus: readonly IRemoteGpu[];
+  /** The words of Kubernetes about a worker that does not run. */
+  readonly message: string;
+  /** Bytes that were sent there and came back; `null`: not known. */
+  readonly shipped: number | null;
+  /** Microseconds from a question to its answer; `null`: not known. */
+  readonly roundTrip: number | null;
+}
+
 /** A condition of this server. */
 export interface ICondition {
   readonly type: string;
@@ -151,6 +182,8 @@ export interface IView {
   /** `null`: no limits are in force. */
   readonly userLimit: IUserLimit | null;
   readonly gpus: readonly IGpu[];
+  /** Workers on other nodes; their GPUs are not among `gpus`. */
+  readonly workers: readonly IWorker[];
   readonly conditions: readonly ICondition[];
 }
 
@@ -181,6 +214,18 @@ const gpu = record<IGpu>({
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),
   idleSince: maybe(integer(0, MAX_TIME), null)
+});
+
+const worker = record<IWorker>({
+  id: word,
+  node: text(253),
+  relation: oneOf(...RELATIONS),
+  stage: oneOf(...STAGES),
+  milli,
+  gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: integer(1, 1000) }), MAX_GPUS),
+  message: maybe(text(1024), ''),
+  shipped: maybe(count, null),
+  roundTrip: maybe(count, null)
 });
 
 /** Reads the source of a limit. */
@@ -230,6 +275,7 @@ const view = record({
   ),
   allocated: maybe(allocated, null),
   gpus: listOf(gpu, MAX_GPUS),
+  workers: maybe(listOf(worker, 8), []),
   conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
 });
 

@@ -2,7 +2,6 @@
 import { ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import { ISignal, Signal } from '@lumino/signaling';
-import { Widget } from '@lumino/widgets';
 import React from 'react';
 import type { IAmountProps } from '../amount/amount';
 import { NotLoaded } from '../common/not-loaded';
@@ -73,7 +72,7 @@ export class GpuPopover extends ReactWidget {
     if (this._anchor !== anchor) {
       return; // another one was clicked meanwhile
     }
-    Widget.attach(this, document.body);
+    ReactWidget.attach(this, document.body);
     await this.renderPromise;
     if (this._anchor !== anchor || !this.isAttached) {
       return; // closed meanwhile

@@ -1,13 +1,14 @@
 /** The commands: show the panel, ask for GPUs, give them back. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { InputDialog, Notification } from '@jupyterlab/apputils';
+import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IRequest } from '../api/request';
+import { loadWithRetries } from '../common/retry';
 import { IGpuModel } from '../model/tokens';
 import type { CurrentNotebook } from '../notebook/notebook';
 import { asked, offer } from '../notebook/wants';
 import { MILLI_PER_GPU } from '../words/quantity';
-import { explain, gpus } from '../words/sentence';
+import { explain } from '../words/sentence';
 
 /** Ids of the commands. */
 export namespace CommandIDs {
@@ -50,7 +51,7 @@ export function addCommands(
       const milli =
         typeof args.gpus === 'number'
           ? Math.round(args.gpus * MILLI_PER_GPU)
-          : await choose(model, trans);
+          : await ask(model, trans);
       if (milli !== null) {
         await send(model, { milli }, trans);
       }
@@ -118,21 +119,13 @@ function addForNotebook(
   });
 }
 
-async function choose(model: IGpuModel, trans: TranslationBundle): Promise<number | null> {
-  const view = model.view;
-  if (!view) {
-    return null;
-  }
-  const labels = view.steps.map(step => gpus(step, trans));
-  const answer = await InputDialog.getItem({
-    title: trans.__('Change the number of GPUs'),
-    label: trans.__('GPUs for this server'),
-    items: labels,
-    current: Math.max(0, view.steps.indexOf(view.amounts.requested)),
-    okLabel: trans.__('Change')
-  });
-  const index = labels.indexOf(answer.value ?? '');
-  return answer.button.accept && index >= 0 ? view.steps[index] : null;
+/** Ask the user; `null`: nothing was chosen. */
+async function ask(model: IGpuModel, trans: TranslationBundle): Promise<number | null> {
+  const loaded = await loadWithRetries(
+    'the question',
+    () => import(/* webpackChunkName: "kernels" */ './choose')
+  );
+  return loaded && loaded.choose(model, trans);
 }
 
 async function send(model: IGpuModel, request: IRequest, trans: TranslationBundle): Promise<void> {

@@ -5,8 +5,9 @@ import '../../style/gpus.css';
 import { IView } from '../api/view';
 import { IGpuModel, IGpuSettings } from '../model/tokens';
 import { Cards, Table } from './cards';
+import { RemoteCards } from './remote-card';
 
-/** Properties of the section; `view` has at least one GPU. */
+/** Properties of the section; `view` has at least one GPU or worker. */
 export interface IGpusSectionProps {
   readonly model: IGpuModel;
   readonly settings: IGpuSettings;
@@ -35,7 +36,12 @@ export default function Gpus({
           {trans.__('Show as table')}
         </label>
       </div>
-      <Shown model={model} gpus={view.gpus} window={settings.chartWindow} trans={trans} />
+      {view.gpus.length > 0 && (
+        <Shown model={model} gpus={view.gpus} window={settings.chartWindow} trans={trans} />
+      )}
+      {view.workers.length > 0 && (
+        <RemoteCards model={model} workers={view.workers} trans={trans} />
+      )}
     </section>
   );
 }

@@ -6,7 +6,7 @@
  * order in which they were made, and the answer to an older request never hides a newer one.
  */
 import { ServerConnection } from '@jupyterlab/services';
-import { DisposableDelegate, IDisposable } from '@lumino/disposable';
+import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 import { Message } from '../api/message';
 import {
@@ -104,10 +104,20 @@ export class GpuModel implements IGpuModel {
   watch(): IDisposable {
     this.watchers += 1;
     this.visible = this.shown;
-    return new DisposableDelegate(() => {
-      this.watchers -= 1;
-      this.visible = this.shown;
-    });
+    let isDisposed = false;
+    const dispose = () => {
+      if (!isDisposed) {
+        isDisposed = true;
+        this.watchers -= 1;
+        this.visible = this.shown;
+      }
+    };
+    return {
+      get isDisposed() {
+        return isDisposed;
+      },
+      dispose
+    };
   }
 
   get watched(): boolean {
@@ -149,6 +159,11 @@ export class GpuModel implements IGpuModel {
       this.next = null;
       Signal.clearData(this);
     }
+  }
+
+  /** Have all that shows the model show it again: there are better words for it. */
+  refresh(): void {
+    this._changed.emit();
   }
 
   /** Take `view` if it is newer; return whether it was taken. */

@@ -47,7 +47,7 @@ export function Content(props: IContentProps): React.JSX.Element {
       {notebook.value && <WantedGpus model={model} trans={trans} notebook={notebook.value} />}
       {view?.total === 0 && <Nothing looking={isLooking(view)} trans={trans} />}
       {view && <Notes view={view} />}
-      {view && view.gpus.length > 0 && (
+      {view && view.gpus.length + view.workers.length > 0 && (
         <Suspense fallback={null}>
           <Gpus model={model} settings={settings} view={view} trans={trans} />
         </Suspense>

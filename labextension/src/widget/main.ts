@@ -8,6 +8,7 @@
 import { IView } from '../api/view';
 import { ShareHistory } from '../history/share-history';
 import { formatGpus } from '../words/quantity';
+import { speak } from '../words/remote-sentence';
 import { gpus } from '../words/sentence';
 import { instanceAt, pageLink } from './direct';
 import { here } from './endpoint';
@@ -24,6 +25,8 @@ const INTERVAL = 2.5;
 
 /** Milliseconds between two looks at the clock: times are shown in minutes. */
 const CLOCK = 30_000;
+
+speak();
 
 /** Show `model` in `el`; returns how to end. */
 function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {

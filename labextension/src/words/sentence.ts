@@ -7,9 +7,18 @@ import { BadAnswerError, RefusedError, UnreachableError } from '../api/request';
 import { GpuState, IGpu, IStranger, IUser, IUserLimit, IView } from '../api/view';
 import { EXACT_POSITIONS, formatGpus, MILLI_PER_GPU } from './quantity';
 
+/** What makes the line of a view with workers: `remote-sentence.ts`, once it is loaded. */
+let withWorkers: typeof Sentence | null = null;
+
+/** Have `kind` make the lines of views with workers from now on. */
+export function learn(kind: typeof Sentence): void {
+  withWorkers = kind;
+}
+
 /** The line for `view`. */
 export function sentence(view: IView, trans: TranslationBundle): string {
-  return new Sentence(view, trans).text();
+  const Kind = (view.workers.length && withWorkers) || Sentence;
+  return new Kind(view, trans).text();
 }
 
 /** `"1 GPU"`, `"0.25 GPU"`, `"2 GPUs"`, `"0 GPUs"`. */
@@ -71,24 +80,42 @@ export const isLimited = ({ phase, reason }: IView) =>
 /** Return the milli that `limit` leaves for this server. */
 const left = ({ milli }: IUserLimit) => milli ?? Infinity;
 
-class Sentence {
+/** The line of a view. */
+export class Sentence {
   constructor(
-    private readonly view: IView,
-    private readonly trans: TranslationBundle
+    protected readonly view: IView,
+    protected readonly trans: TranslationBundle
   ) {}
 
   /** GPUs that are still being given back, and other users of a GPU, are always mentioned. */
   text(): string {
-    const leaving = this.inState('draining');
+    const back = this.back();
     if (this.view.phase === 'Releasing') {
-      return this.givingBack(leaving);
+      return this.list(back);
     }
     const shared = this.view.gpus.filter(gpu => gpu.strangers.length && gpu.state !== 'draining');
-    const more = [
-      ...(leaving.length ? [this.givingBack(leaving)] : []),
-      ...(shared.length ? [this.alsoUsed(shared)] : [])
-    ];
-    return more.reduce((said, next) => this.trans.__('%1; %2', said, next), this.now());
+    return this.list([this.now(), ...back, ...(shared.length ? [this.alsoUsed(shared)] : [])]);
+  }
+
+  protected list(parts: readonly string[]): string {
+    return parts.reduce((said, next) => this.trans.__('%1; %2', said, next));
+  }
+
+  /** What is being given back: never nothing while all that goes on is that. */
+  protected back(): string[] {
+    const leaving = this.inState('draining');
+    return leaving.length || this.view.phase === 'Releasing' ? [this.givingBack(leaving)] : [];
+  }
+
+  protected attaching(): string {
+    return this.trans.__('attaching %1…', this.names(this.inState('attaching')));
+  }
+
+  /** The attached amount of all that the server may have. */
+  protected attached(): string {
+    const { amounts, limit } = this.view;
+    const of = gpus(limit, this.trans);
+    return this.trans.__('%1 of %2 attached', formatGpus(amounts.attached), of);
   }
 
   private now(): string {
@@ -110,7 +137,7 @@ class Sentence {
       case 'Attaching':
         return view.reason
           ? trans.__('waiting for memory: another share still uses it')
-          : trans.__('attaching %1…', this.names(this.inState('attaching')));
+          : this.attaching();
     }
     const limit = view.userLimit;
     if (limit && allocated > left(limit)) {
@@ -127,7 +154,7 @@ class Sentence {
       );
     }
     if (view.limit) {
-      return trans.__('%1 of %2 attached', formatGpus(attached), gpus(view.limit, trans));
+      return this.attached();
     }
     if (!limit || left(limit)) {
       return trans.__("no GPU attached: your server's limit is 0");
@@ -169,34 +196,40 @@ class Sentence {
 
   private waiting(): string {
     const { view, trans } = this;
+    const { position, userLimit: limit } = view;
     const { requested, allocated } = view.amounts;
-    const limit = view.userLimit;
     const allowed = isLimited(view)
       ? allocated
       : Math.min(requested, limit ? left(limit) : requested);
-    const missing = allowed - allocated;
-    const when =
-      missing <= MILLI_PER_GPU ? trans.__('when it is free') : trans.__('when they are free');
-    const { position } = view;
+    const [missing, rest] = [allowed - allocated, requested - allowed];
     const place = position ? ordinal(position, trans) : '';
     const line = !position
       ? ''
       : position > EXACT_POSITIONS
         ? trans.__(', your server is about %1 in line', place)
         : trans.__(', your server is %1 in line', place);
-    const [have, want] = [formatGpus(allocated), formatGpus(requested)];
-    const rest = requested - allowed;
-    const raised = limit && rest ? this.whenRaised(limit, allowed, this.more(rest, allowed)) : '';
-    if (!missing) {
-      const memory = trans.__('more memory when it is free');
-      return trans.__('%1 of %2: %3', have, want, raised || `${memory}${line}`);
+    const [lost, parts] = this.lost();
+    if (missing) {
+      const when =
+        missing <= MILLI_PER_GPU ? trans.__('when it is free') : trans.__('when they are free');
+      parts.push(trans.__('%1 %2%3', this.more(missing, allocated), when, line));
     }
-    const more = this.more(missing, allocated);
-    const free = trans.__('%1 of %2: %3 %4%5', have, want, more, when, line);
-    return raised ? trans.__('%1; %2', free, raised) : free;
+    if (limit && rest) {
+      parts.push(this.whenRaised(limit, allowed, this.more(rest, allowed)));
+    }
+    if (!parts.length) {
+      parts.push(`${trans.__('more memory when it is free')}${line}`);
+    }
+    const have = formatGpus(allocated - lost);
+    return trans.__('%1 of %2: %3', have, formatGpus(requested), this.list(parts));
   }
 
-  private more(milli: number, before: number): string {
+  /** Milli that the server was given and cannot have now, and when it can. */
+  protected lost(): [number, string[]] {
+    return [0, []];
+  }
+
+  protected more(milli: number, before: number): string {
     const word = this.word(milli);
     return before ? this.trans.__('%1 more', word) : word;
   }
@@ -237,7 +270,7 @@ class Sentence {
         : trans.__('%1: %2 will be taken back soon', text, back);
   }
 
-  private givingBack(leaving: readonly IGpu[]): string {
+  protected givingBack(leaving: readonly IGpu[]): string {
     const { trans } = this;
     const held = leaving.filter(gpu => gpu.users.length > 0);
     const which = this.names(leaving);
@@ -273,11 +306,11 @@ class Sentence {
       : trans.__('%1 are also used by %2, which did not get them from jupyter-gpu', which, who);
   }
 
-  private inState(state: GpuState): readonly IGpu[] {
+  protected inState(state: GpuState): readonly IGpu[] {
     return this.view.gpus.filter(gpu => gpu.state === state);
   }
 
-  private names(some: readonly IGpu[]): string {
+  protected names(some: readonly IGpu[]): string {
     const { trans } = this;
     const numbers = join(
       some.map(gpu => String(gpu.index)),

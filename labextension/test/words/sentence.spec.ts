@@ -2,9 +2,11 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { BadAnswerError, RefusedError, UnreachableError } from '../../src/api/request';
 import { parseView } from '../../src/api/view';
 import { explain, sentence } from '../../src/words/sentence';
+import { speak } from '../../src/words/remote-sentence';
 import { golden } from '../golden';
 
 const trans = nullTranslator.load('jupyter_gpu');
+speak();
 
 test.each([...golden('sentences'), ...golden('limits')].map(c => [c.name, c] as const))(
   '%s',

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, Requested, Wish, decode_requested, encode
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    REQUESTED,
+    SERVICE,
+    WORKER_STATUS,
+    Requested,
+    Wish,
+    decode_requested,
+    encode,
+)
 from jupyter_gpu.model.errors import LimitExceeded, from_json
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.limits.pod_limit import PodLimit
@@ -157,9 +166,9 @@ def test_request_above_the_users_limit_is_refused() -> None:
 
 def test_server_is_told_its_pod_and_no_more() -> None:
     """Other annotations, labels, spec and status of the pod are left out."""
-    texts = {REQUESTED: "2", "jupyter-gpu.io/service": "{}", "secret": "x"}
-    told = server_pod.to_json(pod(annotations=texts))
-    expected = {"namespace": "jhub", "name": "p", "uid": "uid-p", "version": "7", "annotations": {REQUESTED: "2"}}
+    ours = {REQUESTED: "2", SERVICE: "{}", WORKER_STATUS: "{}"}
+    told = server_pod.to_json(pod(annotations={**ours, "jupyter-gpu.io/worker": "{}", "secret": "x"}))
+    expected = {"namespace": "jhub", "name": "p", "uid": "uid-p", "version": "7", "annotations": ours}
     assert told == expected
 
 

@@ -84,9 +84,10 @@ def test_each_new_state_reaches_all_connections(folder: Path) -> None:
         async with serving(folder, pod_events) as path:
             one = await Follower.at(path)
             assert await one.line() == {"pod": None, "gone": False, "trouble": ""}
-            pod_events.update(pod(5))
+            workers = {"jupyter-gpu.io/service": "{}", "jupyter-gpu.io/worker-status": "{}"}
+            pod_events.update(pod(5, annotations=workers))
             metadata = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "5"}
-            known = {"metadata": {**metadata, "annotations": {"jupyter-gpu.io/attached": "5"}}}
+            known = {"metadata": {**metadata, "annotations": {"jupyter-gpu.io/attached": "5", **workers}}}
             assert await one.line() == {"pod": known, "gone": False, "trouble": ""}
             other = await Follower.at(path)
             assert await other.version() == 5

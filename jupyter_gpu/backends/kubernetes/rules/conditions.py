@@ -76,5 +76,73 @@ def gone() -> Condition:
     return _condition("PodGone", "The cluster does not know this pod any more: nothing can be changed.")
 
 
+def workers_unreadable(why: str) -> Condition:
+    """Say that the cluster's records of the pod's workers are damaged."""
+    return _condition(
+        "WorkersDamaged", f"What the cluster recorded of your GPUs on other nodes is not understood: {why}"
+    )
+
+
+def worker_image(node: str, said: str) -> Condition:
+    """Say that the image of a worker cannot be used on its node."""
+    return _worker(
+        "WorkerImage",
+        f"The worker on {node} does not start: the image of this server can't be pulled there. Ask your administrator "
+        f"to let {node} pull it.",
+        said,
+    )
+
+
+def worker_quota(node: str, said: str) -> Condition:
+    """Say that the namespace's quota leaves no room for a worker."""
+    return _worker(
+        "WorkerQuota",
+        f"The worker on {node} does not start: the quota of this server's namespace leaves no room for it. End what "
+        "you no longer need, or ask your administrator for more.",
+        said,
+    )
+
+
+def worker_security(node: str, said: str) -> Condition:
+    """Say that Pod Security refuses a worker."""
+    return _worker(
+        "WorkerSecurity",
+        f"The worker on {node} does not start: Pod Security refuses it. A server that runs as root can't have workers. "
+        "Ask your administrator to run it as another user, or to allow workers in its namespace.",
+        said,
+    )
+
+
+def worker_refused(node: str, said: str) -> Condition:
+    """Say that Kubernetes refuses a worker."""
+    return _worker(
+        "WorkerRefused", f"The worker on {node} does not start: Kubernetes refuses it. Ask your administrator.", said
+    )
+
+
+def worker_failed(node: str, said: str) -> Condition:
+    """Say that a worker does not run."""
+    return _worker(
+        "WorkerFailed",
+        f"The worker on {node} ended. What its programs had in memory is lost. If it happens again and again, ask "
+        "your administrator.",
+        said,
+    )
+
+
+def worker_waits(node: str, said: str) -> Condition:
+    """Say that Kubernetes has no place for a worker yet."""
+    return _condition(
+        "WorkerWaits",
+        f"The worker on {node} waits until Kubernetes has room for it, without you doing anything. Kubernetes says: "
+        f"{said}",
+    )
+
+
+def _worker(kind: str, words: str, said: str) -> Condition:
+    original = f" Kubernetes says: {said}" if said else ""
+    return _condition(kind, f"{words} It is tried again by itself; GPUs of your own node are not affected.{original}")
+
+
 def _condition(kind: str, message: str) -> Condition:
     return Condition(kind, strict.printable(message.strip(), MAX_MESSAGE))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.kube.rules import objects
@@ -12,6 +12,7 @@ from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,
     REQUESTED,
+    SERVICE,
     Allocated,
     Attached,
     Requested,
@@ -24,11 +25,14 @@ from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.gpu import Gpu, Holder
 from jupyter_gpu.model.limits.pod_limit import PodLimit
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.quantity import MAX_MILLI, MILLI_PER_GPU
 from jupyter_gpu.model.status import status
 from jupyter_gpu.model.view import Condition, Mode, View, steps
 
 from . import conditions, event_texts
+
+if TYPE_CHECKING:  # loaded with the first worker, not when a server starts
+    from .workers import Workers
 
 T = TypeVar("T")
 
@@ -48,12 +52,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The three annotations of a pod, with a condition for each that could not be read."""
+    """The annotations of a pod, with a condition for each that could not be read."""
 
     requested: Requested | None = None
     allocated: Allocated | None = None
     attached: Attached | None = None
     problems: tuple[Condition, ...] = ()
+    workers: Workers | None = None
+    """What other nodes serve; ``None``: the scheduler has said nothing of that."""
 
     @property
     def generation(self) -> int:
@@ -82,7 +88,16 @@ def read(pod: Mapping[str, Any] | None) -> Records:
         one(ALLOCATED, decode_allocated, conditions.state_unreadable),
         one(ATTACHED, decode_attached, conditions.state_unreadable),
         tuple(problems),
+        _workers(pod),
     )
+
+
+def _workers(pod: Mapping[str, Any] | None) -> Workers | None:
+    if objects.annotation(pod, SERVICE) is None:
+        return None
+    from . import workers
+
+    return workers.read(pod)
 
 
 def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = False) -> Requested:
@@ -98,17 +113,22 @@ def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = Fals
     return Requested(max(records.newest, highest) + 1, after.wish, after.extra)
 
 
-def candidates(wish: Wish, node: Node | None) -> tuple[Gpu, ...] | None:
+def candidates(wish: Wish, node: Node | None, workers: Workers | None = None) -> tuple[Gpu, ...] | None:
     """Return the GPUs that may serve ``wish``; ``None`` if not all of them are known, so that only the scheduler can
     refuse.
 
-    That is so while the ``node`` has not answered, and for a wish that other nodes may serve.
+    That is so while the ``node`` has not answered, and for a wish that other nodes may serve: where the pod has or had
+    ``workers``, each wish that does not say ``local``.
     """
-    return None if node is None or wish.placement == "any" else node.gpus
+    anywhere = wish.placement == "any" or (wish.placement is None and workers is not None)
+    return None if node is None or anywhere else node.gpus
 
 
 def answered(records: Records, generation: int) -> bool:
-    """Tell whether cluster and node have done all that can be done now for the request of this generation."""
+    """Tell whether cluster and node have done all that can be done now for the request of this generation.
+
+    A worker that is not there yet takes longer than a request waits.
+    """
     if records.generation != generation:
         return records.generation > generation  # another request followed
     allocated, attached = records.allocated, records.attached
@@ -118,7 +138,8 @@ def answered(records: Records, generation: int) -> bool:
         # A request for nothing needs no answer if nothing is held.
         wanted = records.requested.milli if records.requested else 0
         return not (wanted or given or usable or (attached and attached.draining))
-    if given != usable:
+    workers = records.workers.known if records.workers else ()
+    if given != usable or any(worker.attaching for worker in workers):
         return False
     # A draining GPU is waited for until it is closed, or until its holders are known.
     return all(item.holders for item in attached.draining) if attached else True
@@ -145,11 +166,13 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
     """Compose the view of this moment."""
     records = read(state.pod)
     gpus = state.node.gpus if state.node else ()
-    total = len(gpus) * MILLI_PER_GPU
+    workers = records.workers.known if records.workers else ()
+    elsewhere = records.workers.elsewhere if records.workers else 0
+    total = min(MAX_MILLI, len(gpus) * MILLI_PER_GPU + elsewhere)
     of_user = records.allocated.limit if records.allocated else None
     own = (settings.limit, of_user.milli if of_user else None)
     limit = min([total, *(milli for milli in own if milli is not None)])
-    now = status(records.requested, records.allocated, records.attached)
+    now = status(records.requested, records.allocated, records.attached, workers)
     return View(
         instance=state.instance,
         version=version,
@@ -167,10 +190,12 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
             *_of_cluster(state),
             *_of_limit(of_user, now.allocated),
             *records.problems,
-            *_of_node(state),
+            *_of_workers(records.workers),
+            *_of_node(state, elsewhere),
             *_of_shares(records, state.node),
             *event_texts.conditions(state.events, now.phase),
         ),
+        workers=workers,
     )
 
 
@@ -192,14 +217,24 @@ def _of_limit(limit: PodLimit | None, milli: int) -> Iterator[Condition]:
         yield found
 
 
-def _of_node(state: KnownState) -> Iterator[Condition]:
+def _of_workers(found: Workers | None) -> Iterator[Condition]:
+    if found is None:
+        return
+    from . import workers
+
+    yield from found.problems
+    yield from workers.troubles(found.known)
+
+
+def _of_node(state: KnownState, elsewhere: int) -> Iterator[Condition]:
     if state.node_trouble:
         yield conditions.node_unreachable(state.node_trouble)
     if state.node is None:
         if not state.node_trouble:
             yield conditions.not_answered()
     elif not state.node.gpus:
-        yield conditions.no_gpu()
+        if not elsewhere:
+            yield conditions.no_gpu()
     elif state.node.simulated:
         yield conditions.simulated(len(state.node.gpus))
 

@@ -1,0 +1,64 @@
+"""The workers of a pod on other nodes: what its annotations say of them, and what its user should know; pure.
+
+Loaded with the first ``service`` of the pod, not when a server starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jupyter_gpu.kube.rules import objects
+from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS
+from jupyter_gpu.model.pod_worker import PodWorker, Stage, elsewhere, pod_workers
+from jupyter_gpu.model.service import decode_service, decode_worker_status
+from jupyter_gpu.model.view import Condition
+
+from . import conditions
+
+_KINDS = (
+    (("ErrImage", "ImagePull", "InvalidImageName", "RegistryUnavailable"), conditions.worker_image),
+    (("exceeded quota", "failed quota"), conditions.worker_quota),
+    (("PodSecurity",), conditions.worker_security),
+)
+"""Words of Kubernetes, and what they mean."""
+
+
+class Workers(NamedTuple):
+    """The workers of a pod."""
+
+    known: tuple[PodWorker, ...] = ()
+    elsewhere: int = 0
+    """Milli of other nodes that the pod could have."""
+    problems: tuple[Condition, ...] = ()
+    """A condition for each annotation that cannot be read."""
+
+
+def read(pod: Mapping[str, Any] | None) -> Workers:
+    """Read the workers of ``pod``; it has none where its ``service`` cannot be read."""
+    service, why = objects.decoded(pod, SERVICE, decode_service)
+    if service is None:
+        return Workers(problems=(conditions.workers_unreadable(why),) if why else ())
+    statuses, why = objects.decoded(pod, WORKER_STATUS, decode_worker_status)
+    known = pod_workers(service, statuses.by_worker if statuses else {})
+    return Workers(known, elsewhere(service, known), (conditions.workers_unreadable(why),) if why else ())
+
+
+def troubles(workers: Sequence[PodWorker]) -> Iterator[Condition]:
+    """Say which workers do not run, why, and what can be done; one condition for each kind of trouble."""
+    seen = set()
+    for worker in workers:
+        condition = _trouble(worker)
+        if condition and condition.type not in seen:
+            seen.add(condition.type)
+            yield condition
+
+
+def _trouble(worker: PodWorker) -> Condition | None:
+    if worker.stage is Stage.CREATING and worker.message:
+        return conditions.worker_waits(worker.node, worker.message)
+    if not worker.hindered:
+        return None
+    said = (say for words, say in _KINDS if any(word in worker.message for word in words))
+    other = conditions.worker_refused if worker.stage is Stage.REFUSED else conditions.worker_failed
+    return next(said, other)(worker.node, worker.message)

@@ -1,0 +1,98 @@
+/** The line of a view with workers on other nodes; loaded with the first of them. */
+import { IWorker } from '../api/view';
+import { formatGpus } from './quantity';
+import { gpus, join, learn, Sentence } from './sentence';
+
+/** Make the lines of views with workers from now on. */
+export function speak(): void {
+  learn(RemoteSentence);
+}
+
+const held = (worker: IWorker) => worker.gpus.reduce((sum, { milli }) => sum + milli, 0);
+const usable = (worker: IWorker) => (worker.stage === 'ready' ? held(worker) : 0);
+const missing = (worker: IWorker) => Math.max(0, worker.milli - usable(worker));
+const leaving = (worker: IWorker) => Math.max(0, held(worker) - worker.milli);
+const isHindered = ({ stage }: IWorker) => stage === 'refused' || stage === 'failed';
+
+const sum = (workers: readonly IWorker[], amount: (worker: IWorker) => number) =>
+  workers.reduce((total, worker) => total + amount(worker), 0);
+
+class RemoteSentence extends Sentence {
+  protected back(): string[] {
+    const away = this.view.workers.filter(leaving);
+    if (!away.length) {
+      return super.back();
+    }
+    const own = this.inState('draining');
+    return [
+      ...(own.length ? [this.givingBack(own)] : []),
+      this.trans.__('giving back %1…', this.on(away, leaving))
+    ];
+  }
+
+  protected attaching(): string {
+    const { trans } = this;
+    const owed = this.view.workers.filter(worker => missing(worker) && !isHindered(worker));
+    const starting = owed.filter(({ stage }) => stage !== 'ready');
+    const own = this.inState('attaching');
+    const ready = owed.filter(({ stage }) => stage === 'ready');
+    const attached = [
+      ...(own.length ? [this.names(own)] : []),
+      ...ready.map(worker => this.on([worker], missing))
+    ];
+    if (!starting.length) {
+      return attached.length ? trans.__('attaching %1…', join(attached, trans)) : super.attaching();
+    }
+    const nodes = this.nodes(starting);
+    const start =
+      starting.length === 1
+        ? trans.__('starting a worker on %1…', nodes)
+        : trans.__('starting workers on %1…', nodes);
+    return attached.length ? trans.__('attaching %1; %2', join(attached, trans), start) : start;
+  }
+
+  /** The attached amount, and how much of it is on which node. */
+  protected attached(): string {
+    const { trans, view } = this;
+    const away = view.workers.filter(usable);
+    if (!away.length) {
+      return super.attached();
+    }
+    const here = view.amounts.attached - sum(away, usable);
+    const places = [
+      ...(here ? [trans.__('%1 here', formatGpus(here))] : []),
+      ...away.map(worker => trans.__('%1 on %2', formatGpus(usable(worker)), worker.node))
+    ];
+    return trans.__('%1: %2', super.attached(), places.join(', '));
+  }
+
+  protected lost(): [number, string[]] {
+    const { trans } = this;
+    const workers = this.view.workers.filter(worker => missing(worker) && isHindered(worker));
+    if (!workers.length) {
+      return super.lost();
+    }
+    const milli = sum(workers, missing);
+    const more = this.more(milli, this.view.amounts.allocated - milli);
+    const nodes = this.nodes(workers);
+    const when =
+      workers.length === 1
+        ? trans.__('%1 when the worker on %2 can start', more, nodes)
+        : trans.__('%1 when the workers on %2 can start', more, nodes);
+    return [milli, [when]];
+  }
+
+  private nodes(workers: readonly IWorker[]): string {
+    return join(
+      workers.map(({ node }) => node),
+      this.trans
+    );
+  }
+
+  private on(workers: readonly IWorker[], amount: (worker: IWorker) => number): string {
+    const { trans } = this;
+    const each = (worker: IWorker) =>
+      trans.__('%1 on %2', gpus(amount(worker), trans), worker.node);
+    return join(workers.map(each), trans);
+  }
+}
