@@ -72,7 +72,7 @@ class NodePlugin:
             pause = min(2 * pause, LAST_PAUSE)
 
     def _converse(self) -> None:
-        """Say the key, then follow; returns if it has to be said again. Raises `OSError`, `NotTaken`, `FieldError`."""
+        """Say the key, then follow. Raises `OSError`, `NotTaken` or `FieldError`; then it has to be said again."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_ANSWER)
             connection.connect(str(self._path))
@@ -85,8 +85,9 @@ class NodePlugin:
                 while True:
                     annotations = pairing.read_annotations(_line(lines))
                     self._heard = True
-                    self._allow(pairing.accepted(annotations))
-                    if pairing.recorded(annotations) == self._own:
+                    if annotations is not None:
+                        self._allow(pairing.accepted(annotations))
+                    if annotations is not None and pairing.recorded(annotations) == self._own:
                         connection.settimeout(None)  # its end tells that the node plugin ended
                         until = time.monotonic() + PATIENCE
                     else:

@@ -55,15 +55,16 @@ class Plugin:
         self._thread.start()
         self.start()
 
-    def start(self) -> None:
-        """Serve the pod."""
+    def start(self, *, known: bool = True) -> None:
+        """Serve the pod, which a plugin that just started may not know yet."""
 
         async def answer(_uid: str, _what: str) -> Mapping[str, Any]:
             return {"node": "n", "simulated": True, "gpus": [], "shares": {"problem": "", "taken": {}}}
 
         async def serve() -> None:
             self._events = PodEvents()
-            self._publish()
+            if known:
+                self._publish()
             self._sockets = PodSockets(
                 lambda slot: self.folder / slot, answer, self._events.follow, lambda *_: True, self._put
             )

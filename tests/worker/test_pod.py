@@ -117,8 +117,13 @@ def test_node_plugin_may_be_away(pod: WorkerPod) -> None:
     own = Peer(notebook.key, pod.port)
     pod.plugin.said.clear()
     pod.plugin.annotations.pop("jupyter-gpu.io/attached")
-    pod.plugin.start()
+    pod.plugin.takes = False
+    pod.plugin.start(known=False)
     until(lambda: pod.plugin.said[-1:] == [own], "the key to be said again")
+    assert accepts(notebook)
+    pod.plugin.takes = True
+    pod.plugin.annotate()
+    until(lambda: "jupyter-gpu.io/attached" in pod.plugin.annotations, "the key to be recorded")
     assert accepts(notebook)
     assert not accepts(pod.notebook())
     new = pod.paired()

@@ -21,35 +21,40 @@ def read_taken(line: bytes) -> str:
     """Return why the node plugin does not take a pod's key; empty if it does. Raises `FieldError`."""
     body = strict.an_object(strict.loads(line, MAX_LINE), "answer")
     if "error" in body:
-        return strict.printable(str(body["error"]), 300)
+        return strict.printable(str(body["error"]), 300) or "it does not say why"
     strict.required(body, "put", strict.one_of("peer"))
     return ""
 
 
 def read_annotations(line: bytes) -> Mapping[str, str] | None:
-    """Return the annotations of the pod; None while it is not known, or gone. Raises `FieldError`."""
+    """Return the annotations of the pod; none once it is gone. None: a plugin that just started knows no pods yet.
+
+    Raises `FieldError`.
+    """
     body = strict.an_object(strict.loads(line, MAX_LINE), "state")
     gone = strict.required(body, "gone", strict.boolean)
-    if body.get("pod") is None or gone:
+    if gone:
+        return {}
+    if body.get("pod") is None:
         return None
     metadata = strict.required(strict.an_object(body["pod"], "pod"), "metadata", strict.an_object)
     annotations = strict.required(metadata, "annotations", strict.an_object)
     return {key: value for key, value in annotations.items() if isinstance(value, str)}
 
 
-def accepted(annotations: Mapping[str, str] | None) -> str:
+def accepted(annotations: Mapping[str, str]) -> str:
     """Return the public key of the one notebook that a worker accepts; empty: nobody."""
     try:
-        service = decode_worker_service((annotations or {})[SERVICE])
-        identity = decode_worker((annotations or {})[WORKER])
+        service = decode_worker_service(annotations[SERVICE])
+        identity = decode_worker(annotations[WORKER])
     except (KeyError, InvalidAnnotation):
         return ""
     return service.key if service.uid == identity.notebook else ""
 
 
-def recorded(annotations: Mapping[str, str] | None) -> Peer | None:
+def recorded(annotations: Mapping[str, str]) -> Peer | None:
     """Return the keys that the node plugin has recorded as the pod's own."""
     try:
-        return decode_attached((annotations or {})[ATTACHED]).peer
+        return decode_attached(annotations[ATTACHED]).peer
     except (KeyError, InvalidAnnotation):
         return None
