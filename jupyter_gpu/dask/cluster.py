@@ -20,12 +20,13 @@ from typing import Any, cast
 import distributed
 
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
-from jupyter_gpu.dask.child import Child
+from jupyter_gpu.dask.child import GRACE, Child
 from jupyter_gpu.dask.process import security
 from jupyter_gpu.dask.rules.follow import steps
 from jupyter_gpu.dask.rules.words import Schedule, Work
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
+from jupyter_gpu.kernel.own_holds import FOLLOWING
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
@@ -114,9 +115,8 @@ class Cluster:
             if self._own is not None:
                 with suppress(Exception):  # its scheduler may have ended
                     self._own.close(timeout=1)
-            for worker in self._workers.values():
-                worker.child.end()
-            self._workers.clear()
+            for uuid in list(self._workers):
+                self._drop(uuid)
             self._scheduler.end()
 
     def turn(self) -> None:
@@ -135,6 +135,7 @@ class Cluster:
                     log.warning("%s", error)
                 else:
                     workers[uuid] = Worker(child)
+                    FOLLOWING.add(child.pid)
             self._hold(todo.resume, held=False)
             self._retire(todo.retire)
 
@@ -154,7 +155,12 @@ class Cluster:
     def _bury(self) -> None:
         """Forget workers that ended; another one starts for the same GPU."""
         for uuid in [uuid for uuid, worker in self._workers.items() if not worker.child.lives]:
-            self._workers.pop(uuid).child.end(0)
+            self._drop(uuid, 0)
+
+    def _drop(self, uuid: str, grace: float = GRACE) -> None:
+        child = self._workers.pop(uuid).child
+        child.end(grace)
+        FOLLOWING.discard(child.pid)
 
     def _retire(self, gpus: frozenset[str]) -> None:
         """End workers whose results could be moved, and hold the others."""
@@ -165,7 +171,7 @@ class Cluster:
         addresses = {self._workers[uuid].child.address: uuid for uuid in gpus}
         retired = self._own.retire_workers(list(addresses), close_workers=True)
         for address in retired:
-            self._workers.pop(addresses[address]).child.end()
+            self._drop(addresses[address])
         if any(uuid in self._workers for uuid in new):
             log.warning(
                 "%s",

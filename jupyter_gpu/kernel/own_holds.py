@@ -14,6 +14,9 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuState, View
 from jupyter_gpu.model.workers import SELF, ChildProcess, Worker, worker
 
+FOLLOWING: set[int] = set()
+"""Pids of processes that this one started and ends as soon as their GPUs are given back: they wait for nothing."""
+
 
 def own_holders(view: View) -> tuple[Worker, ...]:
     """List our own holders of GPUs that are being given back: this process, one that waits for it (the kernel of
@@ -25,7 +28,7 @@ def own_holders(view: View) -> tuple[Worker, ...]:
     found: dict[int, Worker] = {}
     for item in view.gpus:
         for user in item.users if item.state is GpuState.DRAINING else ():
-            if user.pid in found or not user.pid:
+            if user.pid in found or user.pid in FOLLOWING or not user.pid:
                 continue
             if user.pid == os.getpid():
                 _close_nvml(view)
