@@ -111,17 +111,19 @@ def test_preferred_gpus_draw_pods_to_their_node() -> None:
 
 
 def test_cpu_for_free_gpus_raises_the_score() -> None:
-    """The CPU that is left after the pod counts, for each GPU that stays free."""
+    """The CPU that is left after the pod counts, for each GPU that stays free; not if the pod may want one later."""
     weights, six = {"cpu_headroom": 1.0}, 6000
     snapshot = cluster({"n": 3}, about={"n": facts(cpu=10)})
     for me, rating in (
         (new("me", wants=1, asks={"cpu": 4000}), 0.5),
         (new("me", wants=3, asks={"cpu": 10_000}), 1.0),
-        (new("me", asks={"cpu": 1000}), 0.5),
-        (new("job", slots=0, asks={"cpu": 1000}), 0.5),
+        (new("job", slots=0, asks={"cpu": 5500}), 0.25),
     ):
         assert node_score(snapshot, me, "n", Policy(weights=weights, headroom=six)) == rating
     assert node_score(snapshot, new("me", wants=1), "n", Policy(weights=weights, headroom=20_000)) == 0.25
+    assert (
+        node_score(snapshot, new("me", asks={"cpu": 5500}), "n", Policy(weights={**weights, "cpu_free": 1.0})) == 0.45
+    )
 
 
 def test_fragmentation_lowers_the_score() -> None:

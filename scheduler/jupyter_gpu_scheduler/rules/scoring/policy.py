@@ -19,8 +19,8 @@ A score is the weighted mean of the ratings of a place, each between 0 and 1:
 | ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
 
 A place for a pod that wants no GPU yet is rated by ``expected``, ``preference``, what is left of CPU, memory, disk and
-network, and ``fragmentation`` and ``cpu_headroom`` by the CPU that the pod takes: the other attributes are about GPUs
-that a pod gets.
+network, and ``fragmentation`` by the CPU that the pod takes: the other attributes are about GPUs that a pod gets, and
+``cpu_headroom`` keeps CPU for pods like it. A pod that can never have any GPU is rated by ``cpu_headroom``, too.
 
 What is not known counts as one half. A negative weight prefers the opposite: ``gpu_free: -10`` packs.
 """
@@ -51,10 +51,10 @@ ATTRIBUTES = (
 )
 """Names of all weights."""
 WITHOUT_WISH = frozenset(
-    ("expected", "preference", "fragmentation", "cpu_free", "cpu_headroom", "memory_free", "disk_free", "network_free")
+    ("expected", "preference", "fragmentation", "cpu_free", "memory_free", "disk_free", "network_free")
 )
 """Attributes that rate a place for a pod that wants no GPU yet."""
-WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"}
+WITHOUT_SLOT = WITHOUT_WISH - {"expected", "preference"} | {"cpu_headroom"}
 """Attributes that rate a place for a pod that can never have any GPU."""
 WITH_WISH = frozenset(ATTRIBUTES) - {"expected"}
 """Attributes that rate a place for a pod that wants GPUs."""
@@ -64,7 +64,7 @@ _COMMON = {
 }  # fmt: skip
 PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "fgd": {**_COMMON, "fragmentation": 10.0, "cpu_headroom": 1.0, "gpu_free": -0.05, "cpu_free": -0.05},
+        "fgd": {**_COMMON, "fragmentation": 10.0, "cpu_headroom": 0.5, "gpu_free": -0.05, "cpu_free": -0.05},
         "pack": {**_COMMON, "fragmentation": 1.0, "gpu_free": -10.0, "gpu_memory_free": -1.0},
         "spread": {**_COMMON, "gpu_free": 10.0, "gpu_memory_free": 1.0, "cpu_free": 3.0, "memory_free": 3.0,
                    "disk_free": 1.0},
