@@ -26,7 +26,8 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.limits.owner import HUB, USERNAME
 from jupyter_gpu.model.limits.read_limit import read_limit
-from jupyter_gpu_scheduler.cluster_cache import ClusterCache, PendingWrite
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.pending_write import PendingWrite
 from jupyter_gpu_scheduler.rules.new_pods.review import review_in_steps
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide

@@ -19,8 +19,9 @@ from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
 from jupyter_gpu_scheduler.rules.wire import BindingArgs, binding
 
-from .cluster_cache import ClusterCache, PendingWrite
+from .cluster_cache import ClusterCache
 from .metrics import SchedulerMetrics
+from .pending_write import PendingWrite
 from .writer import PASSING, AllocationWriter
 
 TRIES = 3

@@ -7,20 +7,18 @@ as not done where it frees one. So no GPU is given away twice, whatever the resu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import Allocated, Attached
-from jupyter_gpu.model.demand import HeldMemory
-from jupyter_gpu.model.gpu import DrainingShare, Gpu
+from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
 from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.queue.slider_end import moves_end, only_end_moved
@@ -30,7 +28,9 @@ from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, Pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .clocks import Clocks
+from .notebooks import Notebooks
 from .owners import Owners
+from .pending_write import PendingWrite, overlaid
 from .settings import SchedulerSettings
 from .usage_counters import UsageCounters
 
@@ -40,16 +40,6 @@ WITHHELD = (
 
 
 _rest = attrgetter(*(each.name for each in fields(PodState) if each.compare and each.name != "standing"))
-
-
-@dataclass(eq=False, slots=True)
-class PendingWrite:
-    """A write of ``allocated`` whose result is not known yet."""
-
-    allocated: Allocated
-    node: str
-    written: bool = False
-    """Whether it is a Binding that was done, and the watch has not shown the pod on its node yet."""
 
 
 class ClusterCache:
@@ -84,6 +74,7 @@ class ClusterCache:
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
         self._answer_heap: list[tuple[float, str]] = []  # when to answer which of them, soonest first
         self._pods: dict[str, PodRecord] = {}
+        self.notebooks = Notebooks(self.snapshot, self._pods, settings.workers, settings.policy, clocks)
         self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -236,6 +227,10 @@ class ClusterCache:
         """Note that a node is decided now, with all that changed so far."""
         self._changed_nodes.pop(node, None)
 
+    def forget_due(self) -> None:
+        """Forget each ``service`` that a leader before decided here, and did not see confirmed."""
+        self._put_known(self.notebooks.forget_due())
+
     def mark_all_changed(self) -> None:
         """Mark every node and every pod to be examined again."""
         self._changed_nodes.update(dict.fromkeys(self._nodes))
@@ -251,6 +246,8 @@ class ClusterCache:
             seconds.append(until)
         if self._overdue_heap:
             seconds.append(self._overdue_heap[0][0] - self._now())
+        if (until := self.notebooks.seconds_until_due()) is not None:
+            seconds.append(until)
         return max(0.0, min(seconds)) if seconds else None
 
     def catch_up(self) -> None:
@@ -295,7 +292,9 @@ class ClusterCache:
         follow from it, of this pod or of others of its owner.
         """
         pod, alone = self.snapshot.pod(uid), uid not in self._pending_writes
-        pending_write = self._pending_writes[uid] = PendingWrite(allocated, node or self._pods[uid].state.node)
+        pending_write = self._pending_writes[uid] = PendingWrite(
+            allocated, node or self._pods[uid].state.node, self.notebooks.due(uid)
+        )
         if alone and pod and pod.node and moves_end(pod.allocated, allocated):
             self.snapshot.show(pod.showing(pod.pod_limit, allocated))
         else:
@@ -376,8 +375,10 @@ class ClusterCache:
             del self._pending_writes[uid]
         self._withhold_node(uid, record.state.node if record.opaque else "")
         same = known is not None and known.state == record.state and self._paced[uid] == asked
-        if assumed or bound or not same or not self.owners.has_settled(record.state.owner):
+        others = self.notebooks.seen(known, record)
+        if assumed or bound or not same or uid in others or not self.owners.has_settled(record.state.owner):
             self._put_pod(uid)
+        self._put_known(other for other in others if other != uid)
 
     def _forget_pod(self, uid: str) -> None:
         self._count(uid, None)
@@ -411,7 +412,7 @@ class ClusterCache:
         return when <= self._now()
 
     def _forget_record(self, uid: str) -> None:
-        del self._pods[uid]
+        others = self.notebooks.seen(self._pods.pop(uid), None)
         self._overdue.pop(uid, None)
         self._paced.pop(uid, None)
         self._pending_writes.pop(uid, None)
@@ -423,6 +424,8 @@ class ClusterCache:
         state = self.snapshot.pod(uid)
         self.snapshot.remove_pod(uid)
         self.counters.pod_changed(uid)
+        self._put_workers(uid)
+        self._put_known(others)
         if state:
             self._update_terms((state.owner,))
 
@@ -432,16 +435,45 @@ class ClusterCache:
         if asked.requested != state.requested or asked.fault != state.fault:
             state = replace(state, requested=asked.requested, fault=asked.fault)
         if pending_write:
-            state = _overlay(state, pending_write)
+            state = overlaid(state, pending_write)
+        state = self.notebooks.divided(self._pods[uid], state)
         blocked, overdue = uid in self._blocked, self._is_overdue(uid, state.allocated)
         if blocked or overdue or uid in self._offers:
             state = replace(state, blocked=blocked, offered=self._offers.get(uid), overdue=overdue)
-        before = self.snapshot.pod(uid)
+        self._put_under_terms(state, decided)
+        self._put_workers(uid)
+
+    def _put_under_terms(self, state: PodState, decided: str = "") -> None:
+        before = self.snapshot.pod(state.uid)
         for updated in self.owners.update_terms(state.owner, state) if self._complete else (state,):
-            own = updated.uid == uid and before is not None and _same_allowance(before, updated)
+            own = updated.uid == state.uid and before is not None and _same_allowance(before, updated)
             self._put_state(updated, decided if own else "")
         if before and before.owner != state.owner:
             self._update_terms((before.owner,))
+
+    def _put_known(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if uid in self._pods:
+                self._put_pod(uid)
+
+    def _put_workers(self, notebook: str) -> None:
+        """Put the workers of a notebook into the snapshot, as its ``service`` says; of most pods there are none."""
+        pods, promises, void = self.notebooks.workers_of(notebook)
+        self._put_known(pods)
+        for state in promises:
+            self._put_under_terms(state)
+        for uid in void:
+            if known := self.snapshot.pod(uid):
+                self._mark_nodes_of(uid)
+                self.snapshot.remove_pod(uid)
+                self._update_terms((known.owner,))
+
+    def divide(self, uid: str) -> bool:
+        """Take the next step in dividing a notebook's wish among nodes; tell whether there was one."""
+        if not self.notebooks.divide(uid):
+            return False
+        self._put_pod(uid)
+        return True
 
     def _put_state(self, state: PodState, decided: str = "") -> None:
         before = self.snapshot.pod(state.uid)
@@ -512,6 +544,7 @@ class ClusterCache:
             self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
         if self.snapshot.gpus(name) != before:
             self.owners.gpus_changed()
+            self._put_known(self.notebooks.on(name))
         if self.snapshot.gpu_kinds(name) != kinds:
             self.counters.node_changed(name)
             self._update_terms(self.owners.limited_by_kind())
@@ -529,33 +562,3 @@ def _same_allowance(one: PodState, other: PodState) -> bool:
 def _withheld(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Return the GPUs marked so that none is given out; present holders keep theirs."""
     return tuple(replace(gpu, healthy=False, health=WITHHELD) for gpu in gpus)
-
-
-def _covers(after: PodState, before: PodState, uuid: str) -> bool:
-    """Tell whether a pod holds at least as much of a GPU as ``before``, and of its memory, whatever that is."""
-    milli, had = after.held.get(uuid, 0), before.held[uuid]
-    if milli < had or not (after.held_memory or before.held_memory):
-        return milli >= had
-    held = after.held_memory.get(uuid, HeldMemory(milli, 0))
-    return held.milli == MILLI_PER_GPU or held.covers(before.held_memory.get(uuid, HeldMemory(had, 0)))
-
-
-def _as_draining(pod: PodState, uuid: str) -> Iterator[DrainingShare]:
-    """Yield what a pod holds of a GPU as what drains: a share with its part of the memory, and one that records it."""
-    milli, memory = pod.held[uuid], pod.held_memory.get(uuid)
-    if memory and memory.recorded:
-        yield DrainingShare(uuid, milli, memory=memory.recorded)
-    if memory is None or memory.milli:
-        yield DrainingShare(uuid, memory.milli if memory else milli)
-
-
-def _overlay(state: PodState, pending_write: PendingWrite) -> PodState:
-    """Return a pod with what its write in flight gives it, and with what it takes away until it is confirmed."""
-    after = replace(state, allocated=pending_write.allocated, node=pending_write.node)
-    lost = [uuid for uuid in state.held if not _covers(after, state, uuid)]
-    if not lost:
-        return after
-    attached = state.attached or Attached(0)
-    others = tuple(item for item in attached.draining if item.uuid not in lost)
-    leaving = tuple(item for uuid in lost for item in _as_draining(state, uuid))
-    return replace(after, attached=replace(attached, draining=others + leaving))

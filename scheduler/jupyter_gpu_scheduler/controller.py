@@ -28,9 +28,11 @@ from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.wire import node_reference, pod_reference
 
-from .cluster_cache import ClusterCache, PendingWrite
+from .cluster_cache import ClusterCache
 from .events import announce
 from .metrics import SchedulerMetrics
+from .notebooks import STEPS
+from .pending_write import PendingWrite
 from .waiting import WaitingPods
 from .writer import AllocationWriter, WriteResult
 
@@ -38,6 +40,12 @@ YIELD_SECONDS = 0.005
 """Seconds of deciding after which other tasks get a turn."""
 CLAIMED_TWICE = "GpusClaimedTwice"
 """Reason of an Event."""
+NO_CONTROLLER = "GpusWorkerControllerAway"
+"""Reason of an Event."""
+UNANSWERED = (
+    "GPUs of another node wait for a worker pod, and the worker controller (jupyter-gpu-workers) does not answer. "
+    "Tell your administrator."
+)
 TRIES = 3
 """Attempts to decide step by step for a node that keeps changing; after these, it is decided in one go."""
 BACKOFF_SECONDS = (0.5, 60.0)
@@ -125,6 +133,7 @@ class Controller:
         self._reported_broken.clear()
         self._reported_claims.clear()
         self._waiting.begin()
+        self._cache.forget_due()
         self._cache.mark_all_changed()
         self._metrics.leading.set(1)
 
@@ -144,6 +153,7 @@ class Controller:
             if found:
                 self._apply((found,), "nominate")
             await yield_point.yield_if_due()
+        await self._divide(nodes, yield_point)
         for node in dict.fromkeys((*nodes, *self._cache.take_changed_nodes())):
             self._cache.reclaim(node)
             self._cache.begin_deciding(node)
@@ -154,8 +164,29 @@ class Controller:
         for uid in self._cache.take_moved_ends():
             self._apply(moved_end(self._snapshot, uid), "")
             await yield_point.yield_if_due()
+        self._write_services()
         self._metrics.waiting.set(self._waiting.count)
         self._report_claimed_twice()
+        self._report_unanswered()
+
+    async def _divide(self, nodes: Iterable[str], yield_point: _YieldPoint) -> None:
+        """Divide the wishes of notebooks among nodes, next in line first, as these nodes changed, or the notebooks."""
+        for uid in self._cache.notebooks.to_review(nodes):
+            for _ in range(STEPS):
+                if not self._cache.divide(uid):
+                    break
+                await yield_point.yield_if_due()
+
+    def _write_services(self) -> None:
+        """Start to write each ``service`` that was decided, and went with no decision about GPUs."""
+        for uid in self._cache.notebooks.all_due():
+            record = self._cache.record(uid)
+            if record is None or record.state.allocated is None or self._writes is None:
+                continue
+            if self._cache.in_flight(uid) or uid in self._backing_off:
+                self._postponed.update(self._cache.nodes_of(uid))
+                continue
+            self._start_write(record, self._cache.assume(uid, record.state.allocated))
 
     async def _decide(self, node: str, yield_point: _YieldPoint) -> tuple[Decision, ...]:
         """Decide for a node; yield to other tasks in a long line, unless the node changes too often."""
@@ -189,10 +220,13 @@ class Controller:
             if self._delayed_position(uid, allocated):
                 continue
             self._metrics.decisions.labels(kind or _kind(decision)).inc()
-            pending_write = self._cache.assume(uid, allocated, decided=decided)
-            self._last_write[uid] = time.monotonic()
-            self._writes.create_task(self._carry_out(record, pending_write))
+            self._start_write(record, self._cache.assume(uid, allocated, decided=decided))
         self._metrics.in_flight.set(self._cache.writes_in_flight)
+
+    def _start_write(self, record: PodRecord, pending_write: PendingWrite) -> None:
+        assert self._writes is not None
+        self._last_write[record.state.uid] = time.monotonic()
+        self._writes.create_task(self._carry_out(record, pending_write))
 
     def _delayed_position(self, uid: str, allocated: Allocated) -> bool:
         """Delay a write that only updates a pod's position in line, and tell whether it was delayed.
@@ -225,7 +259,7 @@ class Controller:
     async def _carry_out(self, record: PodRecord, pending_write: PendingWrite) -> None:
         began = time.monotonic()
         uid = record.state.uid
-        result = await self._writer.write(record, pending_write.allocated)
+        result = await self._writer.write(record, pending_write.allocated, pending_write.service)
         nodes = self._cache.nodes_of(uid)
         self._cache.finish_write(uid, pending_write, result.found)
         self._metrics.in_flight.set(self._cache.writes_in_flight)
@@ -298,6 +332,12 @@ class Controller:
             self._reported_broken[node] = frozenset(broken)
         else:
             self._reported_broken.pop(node, None)
+
+    def _report_unanswered(self) -> None:
+        """Publish an Event for each pod of whose new worker the worker controller tells nothing."""
+        for uid in self._cache.notebooks.unanswered():
+            if state := self._snapshot.pod(uid):
+                self._recorder.event(pod_reference(state), "Warning", NO_CONTROLLER, UNANSWERED)
 
     def _report_claimed_twice(self) -> None:
         """Report GPUs that are in the inventories of several nodes; each node's pods go on with its own."""

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from jupyter_gpu.common.settings_file import bounded, checked
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.service import MAX_WORKERS
 from jupyter_gpu_scheduler.rules.accounts.counters import Names
 from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy, PolicyError
@@ -168,6 +169,23 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotebookWorkerSettings:
+    """Workers: pods through which a running notebook has GPUs of other nodes. The worker controller makes them."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose pods may have GPUs of other nodes; the worker controller's own setting names the same. Empty:
+    none. Default: none."""
+    per_pod: int = bounded(4, least=1, most=MAX_WORKERS)
+    """Most workers of one pod. Default 4."""
+    grace_seconds: float = bounded(600.0, least=0, most=86400)
+    """Seconds for which a worker without GPUs is kept, so that the next GPU there is had at once. Default 600."""
+    cpu_milli: int = bounded(100, least=0, most=10**6)
+    """CPU that a worker pod requests, in thousandths, as the worker controller's template says. Default 100."""
+    memory_bytes: int = bounded(256 * 1024**2, least=0, most=2**50)
+    """Memory that it requests, in bytes. Default 256 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerSettings:
     """All settings of the scheduler."""
 
@@ -189,6 +207,8 @@ class SchedulerSettings:
     """Highest priorities by namespace. Default: all priorities count."""
     limits: LimitSettings = LimitSettings()
     """Limits of users, groups and namespaces."""
+    workers: NotebookWorkerSettings = NotebookWorkerSettings()
+    """GPUs of other nodes for running pods. Default: none."""
     namespaces: tuple[str, ...] = ()
     """Namespaces whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

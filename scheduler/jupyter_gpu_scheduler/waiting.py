@@ -136,7 +136,7 @@ class WaitingPods:
         """
         full = set()
         for pod in self._snapshot.nominated(node):  # of one kind, later pods have no more room
-            if pod.blocked or pod.kind in full:
+            if pod.blocked or pod.kind in full or self._cache.record(pod.uid) is None:  # a worker without a pod yet
                 continue
             if not self._fits(pod):
                 full.add(pod.kind)

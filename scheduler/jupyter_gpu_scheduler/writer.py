@@ -17,6 +17,7 @@ from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound, TooMany, Unauthorized, Unavailable
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.service import Service, WorkerService
 from jupyter_gpu_scheduler.rules.state.records import PodRecord, read_pod
 from jupyter_gpu_scheduler.rules.wire import allocated_patch
 
@@ -57,10 +58,12 @@ class AllocationWriter:
         """Whether this process leads, and may write."""
         return self._may_write()
 
-    async def write(self, record: PodRecord, allocated: Allocated) -> WriteResult:
-        """Write ``allocated``; retry until the API server accepts or refuses it."""
+    async def write(
+        self, record: PodRecord, allocated: Allocated, service: Service | WorkerService | None = None
+    ) -> WriteResult:
+        """Write ``allocated``, and ``service`` if given; retry until the API server accepts or refuses it."""
         faults.point("scheduler:decided")
-        result = await self._until_answered(record, allocated)
+        result = await self._until_answered(record, allocated, service)
         self._metrics.writes.labels("allocated", result.kind).inc()
         return result
 
@@ -90,10 +93,12 @@ class AllocationWriter:
 
         return pause
 
-    async def _until_answered(self, record: PodRecord, allocated: Allocated) -> WriteResult:
+    async def _until_answered(
+        self, record: PodRecord, allocated: Allocated, service: Service | WorkerService | None
+    ) -> WriteResult:
         pod = record.state
         path = paths.pod(pod.namespace, pod.name, "status")
-        body = allocated_patch(pod.uid, record.resource_version, allocated)
+        body = allocated_patch(pod.uid, record.resource_version, allocated, service)
         pauses = self.pauses()
         while self._may_write():
             try:

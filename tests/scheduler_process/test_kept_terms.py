@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Attached, encode
 from jupyter_gpu.model.limits.owner import HUB, USERNAME
-from jupyter_gpu_scheduler.cluster_cache import ClusterCache, PendingWrite
+from jupyter_gpu_scheduler.cluster_cache import ClusterCache
+from jupyter_gpu_scheduler.pending_write import PendingWrite
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
 from jupyter_gpu_scheduler.rules.queue.slider_end import moved_end
 from jupyter_gpu_scheduler.rules.state.records import read_pod

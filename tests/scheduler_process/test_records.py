@@ -7,10 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, INVENTORY, REQUESTED, Allocated, Attached, encode
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    INVENTORY,
+    REQUESTED,
+    SERVICE,
+    WORKER,
+    WORKER_STATUS,
+    Allocated,
+    Attached,
+    encode,
+)
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
+from jupyter_gpu.model.service import (
+    Peer,
+    Service,
+    WorkerIdentity,
+    WorkerPart,
+    WorkerService,
+    WorkerState,
+    WorkerStatus,
+    WorkerStatuses,
+)
 from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
-from jupyter_gpu_scheduler.rules.state.records import read_node, read_pod, trim_node, trim_pod
+from jupyter_gpu_scheduler.rules.state.records import RemoteRecord, read_node, read_pod, trim_node, trim_pod
 from jupyter_gpu_scheduler.rules.state.resources import pod_requests, quantity
 
 GIVEN = encode(Allocated(1, (GpuShare("g", 1000),)))
@@ -130,6 +151,57 @@ def test_finished_pod_counts_until_its_gpus_are_closed(attached: Attached | str,
     assert trim_pod(trim_pod(pod)) == trim_pod(pod)
 
 
+def test_notebook_and_worker_are_read_whole() -> None:
+    """What concerns other nodes, and nothing of it for other pods; what can't be read is nobody's worker."""
+    assert read_pod(a_pod()).remote is None
+    digest = "docker.io/library/lab@sha256:" + "a" * 64
+    service, status = Service(1, (WorkerPart("w1", "m"),)), WorkerStatus(WorkerState.FAILED, "x", 1, 2)
+    peer = Peer(keys=(("w1", "a" * 40),))
+    words = {
+        SERVICE: encode(service),
+        WORKER_STATUS: encode(WorkerStatuses({"w1": status, "w2": WorkerStatus(WorkerState.RUNNING)})),
+        ATTACHED: encode(Attached(1, peer=peer)),
+    }
+    pod = a_pod(words)
+    pod["spec"]["containers"][0]["image"] = "lab:1"
+    pod["status"] = {"podIP": "10.0.0.1", "containerStatuses": [{"name": "c", "imageID": digest}]}
+    remote = read_pod(pod).remote
+    assert remote == RemoteRecord(
+        service=service,
+        failed=frozenset({"w1"}),
+        told=frozenset({"w1", "w2"}),
+        peer=peer,
+        address="10.0.0.1",
+        images=frozenset({"lab:1", digest.removeprefix("docker.io/library/")}),
+    )
+    assert read_pod(trim_pod(pod)) == read_pod(pod)
+    identity, accepts = WorkerIdentity("u", "w1"), WorkerService("p", "u")
+    worker = read_pod(a_pod({WORKER: encode(identity), SERVICE: encode(accepts)})).remote
+    assert worker
+    assert (worker.identity, worker.accepts, worker.service, worker.address) == (identity, accepts, None, "")
+    odd = read_pod({**a_pod({WORKER: "?"}), "status": 7}).remote
+    assert odd
+    assert odd.identity == WorkerIdentity("", "")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        (None, True),
+        ([], True),
+        ([7, {"type": "MemoryPressure", "status": "False"}], True),
+        ([{"type": "Ready", "status": "True", "reason": "x"}], True),
+        ([{"type": "Ready", "status": "False"}], False),
+        ([{"type": "Ready", "status": "Unknown"}], False),
+    ],
+)
+def test_node_is_ready_unless_it_is_told_otherwise(conditions: Any, ready: bool) -> None:
+    """A node of which nothing is reported counts as ready."""
+    body = {"metadata": {"name": "n"}, "status": {"conditions": conditions}}
+    assert read_node(trim_node(body)).facts({}).ready is ready
+    assert read_node(trim_node(body)) == read_node(body)
+
+
 def test_node_is_read_whole() -> None:
     """The record has inventory, labels and resources; an inventory that can't be read is not known."""
     gpu = Gpu("g", 0, "m", 1)
@@ -194,7 +266,19 @@ odd = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["metadata", "spec", "status", "containers", "resources", "limits", "annotations", "phase", REQUESTED]
+                [
+                    "metadata",
+                    "spec",
+                    "status",
+                    "containers",
+                    "resources",
+                    "limits",
+                    "annotations",
+                    "phase",
+                    REQUESTED,
+                    WORKER,
+                    "conditions",
+                ]
             ),
             inner,
             max_size=4,

@@ -12,7 +12,8 @@ from typing import Any
 
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
+from jupyter_gpu.model.annotations import ALLOCATED, SERVICE, Allocated, encode
+from jupyter_gpu.model.service import Service, WorkerService
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 MAX_NODES = 50_000
@@ -176,15 +177,15 @@ def binding(pod: PodState, node: str, resource_version: str, allocated: Allocate
     }
 
 
-def allocated_patch(uid: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
-    """Return a merge patch of ``pods/<name>/status``, done only if the pod is unchanged since the decision."""
-    return {
-        "metadata": {
-            "uid": uid,
-            "resourceVersion": resource_version,
-            "annotations": {ALLOCATED: encode(allocated)},
-        }
-    }
+def allocated_patch(
+    uid: str, resource_version: str, allocated: Allocated, service: Service | WorkerService | None = None
+) -> dict[str, Any]:
+    """Return a merge patch of ``pods/<name>/status``, done only if the pod is unchanged since the decision.
+
+    ``service``: the pod's new one; ``None``: it stays as it is.
+    """
+    annotations = {ALLOCATED: encode(allocated), **({SERVICE: encode(service)} if service else {})}
+    return {"metadata": {"uid": uid, "resourceVersion": resource_version, "annotations": annotations}}
 
 
 def pod_reference(state: PodState, resource_version: str = "") -> dict[str, Any]:

@@ -28,9 +28,10 @@ class Claim:
     """Amount allocated, attached or draining."""
     wished: int
     """Amount that its user wishes in all."""
-    order: tuple[bool, Rank]
+    order: tuple[bool, bool, Rank]
     """Sorts the pods of the owner, the first to have more first: by priority, ticket and age. Not by the rank in a fair
-    line, which follows from the answer: then two pods could give way to each other for ever."""
+    line, which follows from the answer: then two pods could give way to each other for ever. Workers come before all
+    others: their parts were permitted to their notebooks, and promised."""
     created: float = 0.0
     busy: frozenset[str] = frozenset()
     resting: frozenset[str] = frozenset()
@@ -66,7 +67,7 @@ def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[
         has=sum(amount for _, amount in shares),
         holds=holds,
         wished=0 if pod.fault or pod.gone else wished(pod),
-        order=(last, pod.ranked(None, 0) if pod.standing else pod.rank),
+        order=(last, not pod.notebook, pod.ranked(None, 0) if pod.standing else pod.rank),
         created=pod.created,
         busy=pod.busy,
         resting=pod.resting,

@@ -10,7 +10,7 @@ node where other pods wait is examined for each pod, as those before it are serv
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,13 +50,13 @@ class PairChooser:
         self._terms = Terms(rules, {})
         self._indexes: dict[Hashable, _Index] = {}
 
-    def for_running(self, pod: PodState, wish: Wish) -> Pair | None:
+    def for_running(self, pod: PodState, wish: Wish, without: Collection[str] = ()) -> Pair | None:
         """Return the best other node for all of ``wish``, which is a part of what a running pod wants.
 
-        ``None``: no other node can serve it now.
+        ``without``: nodes that are no answer. ``None``: no other node can serve it now.
         """
         worker, here = worker_of(pod, wish, self._rules), location_of(self._snapshot, pod.node, self._rules.network)
-        found = self._index(worker).nearest.best(here, pod.node, self._terms.relation)
+        found = self._index(worker).nearest.best(here, {pod.node, *without}, self._terms.relation)
         return Pair(found.node, pod.node, -found.cost) if found else None
 
     def for_new(self, pod: PodState, names: Sequence[str]) -> Pair | None:
@@ -100,11 +100,11 @@ class PairChooser:
                 continue
             location, points = known
             if location not in nearest:
-                found = index.nearest.best(location, "", terms.relation)
+                found = index.nearest.best(location, (), terms.relation)
                 nearest[location] = (found, terms.switch(index.uplinks.use(location)))
             found, switch = nearest[location]
             if found and found.node == name:
-                found = index.nearest.best(location, name, terms.relation)
+                found = index.nearest.best(location, (name,), terms.relation)
             if found:
                 yield _Candidate(found.cost - points - switch, found.growth, True, found.node, name)
 
@@ -181,7 +181,8 @@ class _Index:
                     self._behind[name] = found
 
     def _examine(self, name: str, found: Fit, worker: PodState, terms: Terms) -> None:
-        if found.fits and has_resources(worker, self._snapshot.facts(name)):
+        facts = self._snapshot.facts(name)
+        if found.fits and facts.ready and has_resources(worker, facts):
             location = location_of(self._snapshot, name, self._rules.network)
             self._rate_switch(location, terms)
             self.nearest.put(location, terms.of_gpus(self._snapshot, name, found))
@@ -203,6 +204,8 @@ def worker_of(pod: PodState, wish: Wish, rules: PairPolicy) -> PodState:
         attached=None,
         limit=None,
         allowance=None,
+        most_here=None,
+        notebook=pod.uid,
         slots=1,
         asks=rules.worker,
         selector={},

@@ -8,7 +8,7 @@ switch counts for all its nodes: it is added to the switch, and changes no node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from jupyter_gpu.model.service import Relation
@@ -61,26 +61,29 @@ class Nearest:
         for other in same:
             self._enter(other)
 
-    def best(self, location: Location, own: str, points: Callable[[Relation], int]) -> Rated | None:
-        """Return the best node but ``own`` for a pod on that node, which is at ``location``; ``None``: there is none.
+    def best(self, location: Location, without: Collection[str], points: Callable[[Relation], int]) -> Rated | None:
+        """Return the best node for a pod at ``location``, but for those ``without``; ``None``: there is none.
 
         ``points``: those of a relation, in billionths. The cost includes them, and what the switch adds.
         """
         found = None
-        for there, rated in self._candidates(location, own):
+        for there, rated in self._candidates(location, without):
             total = rated._replace(cost=rated.cost - points(relate(location, there)))
             if found is None or total < found:
                 found = total
         return found
 
-    def _candidates(self, location: Location, own: str) -> Iterator[tuple[Location, Rated]]:
+    def _candidates(self, location: Location, without: Collection[str]) -> Iterator[tuple[Location, Rated]]:
         """Yield the best of each class of nodes that the same points are given, as seen from a location."""
+        left_out = {self._known[node][0] for node in without if node in self._known}
         for (zone, key), bests in self._best.items():
-            near = Location(zone, *location[1:]) if key == location.key else None
-            first = next((one for one in self._on.get(near, ())[:2] if one.node != own), None) if near else None
-            if near and first:
-                yield near, self._with_added(near, first)
-            other = next(((there, rated) for rated, there in bests[:2] if there != near), None)
+            near = {Location(zone, *location[1:])} if key == location.key else set()
+            alone = near | {there for there in left_out if there[:2] == (zone, key)}
+            for there in sorted(alone):
+                first = next((one for one in self._on.get(there, ()) if one.node not in without), None)
+                if first:
+                    yield there, self._with_added(there, first)
+            other = next(((there, rated) for rated, there in bests if there not in alone), None)
             if other:
                 yield other
 

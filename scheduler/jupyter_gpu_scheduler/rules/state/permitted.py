@@ -26,16 +26,16 @@ def permitted(wish: Wish, allowance: int) -> Wish:
 
 @lru_cache(maxsize=4096)
 def _cut(wish: Wish, allowance: int) -> Wish:
-    if wish.each:
-        return _with_amount(wish, allowance - allowance % wish.each)
-    if not wish.memory:
-        return _with_amount(wish, allowance)
+    if wish.each or not wish.memory:
+        return with_amount(wish, allowance)
     amount = 0
     for piece in wish.pieces:
         amount += piece if amount + piece <= allowance else 0
-    return _with_amount(wish, amount)
+    return with_amount(wish, amount)
 
 
-def _with_amount(wish: Wish, milli: int) -> Wish:
+def with_amount(wish: Wish, milli: int) -> Wish:
+    """Return ``wish`` with another amount: as many whole shares of its size as that has."""
+    milli -= milli % (wish.each or 1)
     base = wish.base if wish.base is not None and wish.base < milli else None
     return replace(wish, milli=milli, base=base)

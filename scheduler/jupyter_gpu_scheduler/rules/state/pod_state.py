@@ -103,6 +103,10 @@ class PodState:
     """The same for GPUs of some models, by words of their names, where its node or the cluster has others, too."""
     pod_limit: PodLimit | None = None
     """The limit in force, which its panel shows: each decision writes it; ``None``: limits are not in use."""
+    notebook: str = ""
+    """The uid of the pod whose worker it is: what it wishes is a part of that pod's wish; empty: it is no worker."""
+    most_here: int | None = None
+    """The most milli that its node can ever serve, where other nodes may serve the rest; ``None``: all or nothing."""
     standing: OwnerStanding | None = None
     """The standing of its owner, while it waits in a fair line; ``None``: tickets alone decide."""
     rank: Rank = field(init=False, repr=False, compare=False)
@@ -161,7 +165,16 @@ class PodState:
 
     @property
     def wish(self) -> Wish | None:
-        """The wish that is served: the user's, as far as the allowance permits; ``None`` where there is none."""
+        """The wish that its node serves: the user's, as far as the allowance permits; ``None`` where there is none."""
+        if self.most_here is not None and (wish := self.permitted):
+            return permitted(wish, self.most_here)
+        if self.requested is None or self.allowance is None:  # as in `permitted`, for speed
+            return self.requested.wish if self.requested else None
+        return permitted(self.requested.wish, self.allowance)
+
+    @property
+    def permitted(self) -> Wish | None:
+        """The wish as far as the allowance permits, whichever node can serve it; ``None`` where there is none."""
         if self.requested is None or self.allowance is None:
             return self.requested.wish if self.requested else None
         return permitted(self.requested.wish, self.allowance)
@@ -174,7 +187,7 @@ class PodState:
     @property
     def cut(self) -> bool:
         """Whether the allowance permits less than its user wishes."""
-        wish = self.wish
+        wish = self.permitted
         return wish is not None and self.requested is not None and wish.milli < self.requested.milli
 
     @property

@@ -24,6 +24,9 @@ from jupyter_gpu.model.annotations import (
     ATTACHED,
     INVENTORY,
     REQUESTED,
+    SERVICE,
+    WORKER,
+    WORKER_STATUS,
     Attached,
     decode_allocated,
     decode_attached,
@@ -33,13 +36,27 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, owner_of
 from jupyter_gpu.model.network import network_of, speed_of
+from jupyter_gpu.model.service import (
+    Peer,
+    Service,
+    WorkerIdentity,
+    WorkerService,
+    WorkerState,
+    WorkerStatuses,
+    decode_service,
+    decode_worker,
+    decode_worker_service,
+    decode_worker_status,
+)
 
+from .images import slot_images
 from .pod_state import PodState
 from .resources import amounts, pod_requests
 from .snapshot import NodeFacts
 
 OUR_ANNOTATIONS = (REQUESTED, ALLOCATED, ATTACHED)
 OWNER_ANNOTATIONS = (USERNAME, HUB)
+WORKER_ANNOTATIONS = (SERVICE, WORKER, WORKER_STATUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,28 @@ class PodUsage:
 
     node: str
     requests: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRecord:
+    """The part of a Pod that is about GPUs of other nodes: of a notebook that has workers, or of a worker."""
+
+    service: Service | None = None
+    """The workers of a notebook; ``None``: it has none, or they can't be read."""
+    identity: WorkerIdentity | None = None
+    """The notebook whose worker this is; ``None``: it is no worker."""
+    accepts: WorkerService | None = None
+    """The notebook that a worker accepts."""
+    failed: frozenset[str] = frozenset()
+    """Ids of a notebook's workers whose pods could not run on their nodes."""
+    told: frozenset[str] = frozenset()
+    """Ids of its workers of which the worker controller tells anything."""
+    peer: Peer | None = None
+    """The keys that the pod says are its own."""
+    address: str = ""
+    """The pod's IP address; empty: not known yet."""
+    images: frozenset[str] = frozenset()
+    """The image of its container with the slot, as it is written and as it was pulled."""
 
 
 class Decoded(NamedTuple):
@@ -81,6 +120,8 @@ class PodRecord:
     """Kind and group of the controller that made it, such as ``Job.batch``; empty: none."""
     termination: int = 30
     """Seconds that its programs have to end once asked to."""
+    remote: RemoteRecord | None = None
+    """What concerns GPUs of other nodes; ``None``: nothing does."""
     decoded: Mapping[str, Decoded] = field(default_factory=dict, repr=False, compare=False)
     """Its annotations, by key: most new versions of a pod have the same, which are then not read again."""
 
@@ -108,6 +149,8 @@ class NodeRecord:
     """Part of its uplink that is in use, 0 to 1; ``None``: not reported."""
     speed: int | None = None
     """Speed of its uplink in Mbit/s; ``None``: not reported."""
+    ready: bool = True
+    """Whether its kubelet reports that it is ready; also where nothing is reported."""
     problem: str = ""
     """Reason why its inventory can't be used; empty: it can."""
 
@@ -120,6 +163,7 @@ class NodeRecord:
             schedulable=self.schedulable,
             network=self.network,
             speed=self.speed,
+            ready=self.ready,
         )
 
 
@@ -173,6 +217,7 @@ def read_pod(pod: Mapping[str, Any], before: PodRecord | None = None) -> PodReco
         opaque=bool(unreadable) and bool(node),
         controller=objects.controller_kind(pod),
         termination=_termination_grace(pod),
+        remote=_remote(pod, attached),
         decoded=decoded,
     )
 
@@ -189,6 +234,29 @@ def _decoded(pod: Mapping[str, Any], key: str, decode: Callable[[str], Any], bef
     if known and known.text == text:
         return known
     return Decoded(text, *objects.decoded(pod, key, decode))
+
+
+def _remote(pod: Mapping[str, Any], attached: Attached | None) -> RemoteRecord | None:
+    texts = {key: text for key in WORKER_ANNOTATIONS if (text := objects.annotation(pod, key)) is not None}
+    if not texts:
+        return None
+    identity, wrong = objects.decoded(pod, WORKER, decode_worker)
+    is_worker = bool(identity or wrong)
+    service = None if is_worker else objects.decoded(pod, SERVICE, decode_service)[0]
+    accepts = objects.decoded(pod, SERVICE, decode_worker_service)[0] if is_worker else None
+    statuses = (objects.decoded(pod, WORKER_STATUS, decode_worker_status)[0] or WorkerStatuses()).by_worker
+    status = pod.get("status")
+    address = status.get("podIP") if isinstance(status, Mapping) else None
+    return RemoteRecord(
+        service=service,
+        identity=identity or (WorkerIdentity("", "") if wrong else None),
+        accepts=accepts,
+        failed=frozenset(name for name, one in statuses.items() if one.state is WorkerState.FAILED),
+        told=frozenset(statuses),
+        peer=attached.peer if attached else None,
+        address=address if isinstance(address, str) else "",
+        images=slot_images(pod),
+    )
 
 
 def _holds(attached: Attached | None) -> bool:
@@ -224,8 +292,17 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
         schedulable=not (isinstance(spec, Mapping) and spec.get("unschedulable")),
         network=network_of(gpus or ()),
         speed=speed_of(gpus or ()),
+        ready=_is_ready(status),
         problem=problem,
     )
+
+
+def _is_ready(status: Any) -> bool:
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    for item in conditions if isinstance(conditions, list) else ():
+        if isinstance(item, Mapping) and item.get("type") == _READY:
+            return item.get("status") == "True"
+    return True
 
 
 def seconds(time: str) -> float:
@@ -247,16 +324,22 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
     if objects.finished(pod) and not read_pod(pod).matters:
         return {"metadata": _trim_metadata(pod, ()), "status": {"phase": objects.phase(pod)}}
     spec, status = pod.get("spec"), pod.get("status")
-    kept: dict[str, Any] = {"metadata": _trim_metadata(pod, (*OUR_ANNOTATIONS, *OWNER_ANNOTATIONS))}
+    kept: dict[str, Any] = {
+        "metadata": _trim_metadata(pod, (*OUR_ANNOTATIONS, *OWNER_ANNOTATIONS, *WORKER_ANNOTATIONS))
+    }
+    remote = any(key in kept["metadata"]["annotations"] for key in WORKER_ANNOTATIONS)
     if controller := objects.controller_reference(pod):
         kept["metadata"]["ownerReferences"] = [{key: controller.get(key) for key in _REFERENCE}]
     if isinstance(spec, Mapping):
         kept["spec"] = {key: spec[key] for key in _SPEC if key in spec}
         for key in ("containers", "initContainers"):
             if isinstance(spec.get(key), list):
-                kept["spec"][key] = [_trim_container(item) for item in spec[key] if isinstance(item, Mapping)]
+                kept["spec"][key] = [
+                    _trim_container(item, image=remote) for item in spec[key] if isinstance(item, Mapping)
+                ]
     if isinstance(status, Mapping):
-        kept["status"] = {key: status[key] for key in ("phase", "nominatedNodeName") if key in status}
+        names = ("phase", "nominatedNodeName", *(("podIP", "containerStatuses") if remote else ()))
+        kept["status"] = {key: status[key] for key in names if key in status}
     return kept
 
 
@@ -267,13 +350,21 @@ def trim_node(node: dict[str, Any]) -> dict[str, Any]:
     if isinstance(spec, Mapping):
         kept["spec"] = {"unschedulable": spec.get("unschedulable")}
     if isinstance(status, Mapping):
-        kept["status"] = {"allocatable": status.get("allocatable")}
+        conditions = status.get("conditions")
+        such = conditions if isinstance(conditions, list) else ()
+        ready = [each for each in such if isinstance(each, Mapping) and each.get("type") == _READY]
+        kept["status"] = {
+            "allocatable": status.get("allocatable"),
+            "conditions": [{key: each.get(key) for key in ("type", "status")} for each in ready],
+        }
     return kept
 
 
 _GRACE = "terminationGracePeriodSeconds"
 _DEFAULT_GRACE = 30
 """Seconds, where the API server has not filled in its own default."""
+_READY = "Ready"
+"""The condition of a node that its kubelet can be reached and works."""
 _REFERENCE = ("apiVersion", "kind", "controller")
 _SPEC = ("nodeName", "nodeSelector", "overhead", _GRACE)
 _METADATA = ("uid", "name", "namespace", "resourceVersion", "creationTimestamp", "deletionTimestamp")
@@ -289,5 +380,6 @@ def _annotations(item: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, st
     return {key: text for key in keys if (text := objects.annotation(item, key)) is not None}
 
 
-def _trim_container(container: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: container[key] for key in ("name", "resources", "restartPolicy") if key in container}
+def _trim_container(container: Mapping[str, Any], *, image: bool) -> dict[str, Any]:
+    keys = ("name", "resources", "restartPolicy", *(("image",) if image else ()))
+    return {key: container[key] for key in keys if key in container}

@@ -52,6 +52,8 @@ class NodeFacts:
     """Whether it takes new pods; False: cordoned, and the pods it has go on."""
     network: float | None = None
     """Share of its network that is in use, 0 to 1; ``None``: not known."""
+    ready: bool = True
+    """Whether its kubelet reports that it is ready; also where nothing is reported."""
     speed: int | None = None
     """Speed of its uplink in Mbit/s; ``None``: not known."""
     outside: frozenset[str] = frozenset()

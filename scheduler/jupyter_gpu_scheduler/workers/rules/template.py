@@ -16,6 +16,7 @@ from typing import Any
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import WORKER, encode
 from jupyter_gpu.model.service import WorkerIdentity, WorkerPart
+from jupyter_gpu_scheduler.rules.state.images import pulled_image
 
 from .records import Notebook
 
@@ -28,7 +29,6 @@ _MOST_NAME = 63
 _NODE_TROUBLE = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 _QUANTITY = re.compile(r"[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_DIGEST = re.compile(r"(?P<repository>.+)@(?P<digest>sha256:[0-9a-f]{64})")
 
 
 def _check_amount(key: str, text: str) -> None:
@@ -147,35 +147,10 @@ def slot_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 def image_of(pod: Mapping[str, Any]) -> str:
     """Return the image of a notebook's container: by its digest, where the node says which it got. Raises `Unfit`."""
     container = slot_container(pod)
-    image = container.get("image")
-    if not isinstance(image, str) or not image:
+    image = pulled_image(pod, container)
+    if not image:
         raise Unfit("The image of the notebook's container is not known.")
-    status = pod.get("status")
-    found = status.get("containerStatuses") if isinstance(status, Mapping) else None
-    for item in found if isinstance(found, list) else ():
-        if isinstance(item, Mapping) and item.get("name") == container.get("name"):
-            pulled = _DIGEST.fullmatch(str(item.get("imageID", "")).rpartition("://")[2])
-            # The same content can be there under another repository's name, for which the secrets may not do.
-            if pulled and _repository(pulled["repository"]) == _repository(image):
-                return f"{_untagged(image)}@{pulled['digest']}"
     return image
-
-
-def _untagged(image: str) -> str:
-    """Return an image's repository as it is written, without tag and digest."""
-    name = image.partition("@")[0]
-    head, slash, last = name.rpartition("/")
-    return head + slash + last.partition(":")[0]
-
-
-def _repository(image: str) -> str:
-    """Return the whole name of an image's repository: ``busybox:1`` is ``docker.io/library/busybox``."""
-    name = _untagged(image)
-    first, slash, _ = name.partition("/")
-    if not slash:
-        return f"docker.io/library/{name}"
-    known = "." in first or ":" in first or first == "localhost"
-    return name if known else f"docker.io/{name}"
 
 
 def _container(notebook: Mapping[str, Any], image: str, template: Template) -> dict[str, Any]:

@@ -1,0 +1,293 @@
+"""Notebooks whose wishes several nodes may serve, and their workers: which pod is whose, and their ``service``.
+
+The state of a pod in the snapshot follows from its record and from ``service`` (`rules.pairs.workers`). A ``service``
+that is decided and not confirmed yet counts as written, as a decision about GPUs does. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from jupyter_gpu.model.annotations import Requested
+from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
+from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, may_be_split, most_here
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
+from jupyter_gpu_scheduler.rules.pairs.workers import (
+    WorkerPod,
+    accepted,
+    as_worker,
+    ends_at,
+    own_part,
+    promise,
+    promise_uid,
+    settled,
+)
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.records import PodRecord, RemoteRecord
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, MEMORY, ClusterSnapshot
+
+from .clocks import Clocks
+from .settings import NotebookWorkerSettings
+
+STEPS = 32
+"""The most steps in which one wish is divided at once; the next look goes on from there."""
+SILENCE_SECONDS = 10.0
+"""Seconds in which the worker controller should tell something of a new worker."""
+
+Known = Mapping[str, PodRecord]
+
+
+class Notebooks:
+    """The notebooks of one cache and their workers; ``records`` are the cache's pods, by uid."""
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        records: Known,
+        settings: NotebookWorkerSettings,
+        policy: Policy,
+        clocks: Clocks,
+    ) -> None:
+        self._snapshot = snapshot
+        self._records = records
+        self._namespaces = frozenset(settings.namespaces)
+        self._grace = settings.grace_seconds
+        self._asks = {CPU: settings.cpu_milli, MEMORY: settings.memory_bytes}
+        self._splitter = Splitter(snapshot, PairPolicy(policy, worker=self._asks), settings.per_pod)
+        self._now = clocks.now
+        self._elapsed = clocks.elapsed
+        self._asked: dict[str, Requested] = {}  # the whole wishes of notebooks with workers
+        self._workers: dict[str, dict[str, str]] = {}  # uids of workers' pods, by notebook and id
+        self._due: dict[str, Service | WorkerService] = {}  # decided, and not confirmed yet
+        self._promised: dict[str, set[str]] = {}  # uids in the snapshot that stand for workers, by notebook
+        self._stirred: dict[str, None] = {}
+        self._waiting: set[str] = set()  # another node could be of use for them, once it has room
+        self._ends: dict[str, float] = {}  # when a worker of a notebook is kept no longer
+        self._named: dict[str, float] = {}  # promises: since when they are there
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def seen(self, before: PodRecord | None, record: PodRecord | None) -> tuple[str, ...]:
+        """Note a new version of a pod, ``None``: it is gone; return the pods whose state in the snapshot follows."""
+        known = record or before
+        assert known is not None
+        uid, remote = known.state.uid, known.remote
+        if remote is None:
+            if before is None or before.remote is None:
+                return ()
+            self._stirred[uid] = None  # somebody took its annotations away
+            return (uid,)
+        if remote.identity:
+            found = self._workers.setdefault(remote.identity.notebook, {})
+            if record:
+                found[remote.identity.id] = uid
+            elif found.get(remote.identity.id) == uid:
+                del found[remote.identity.id]
+            self._confirm(uid, remote.accepts if record else None, gone=record is None)
+            self._stirred[remote.identity.notebook] = None
+            return (remote.identity.notebook,)
+        self._confirm(uid, remote.service, gone=record is None)
+        self._stirred[uid] = None
+        if record is None:
+            self._waiting.discard(uid)
+            self._stirred.pop(uid, None)
+            self._asked.pop(uid, None)
+            self._ends.pop(uid, None)
+            return tuple(self._workers.get(uid, {}).values())
+        return () if before and before.remote == remote else (uid,)
+
+    def _confirm(self, uid: str, service: Service | WorkerService | None, *, gone: bool) -> None:
+        if gone or self._due.get(uid) == service:
+            self._due.pop(uid, None)
+
+    # --- states -------------------------------------------------------------------------------------------------------
+
+    def divided(self, record: PodRecord, state: PodState) -> PodState:
+        """Return a pod's state with what its own node is to serve."""
+        remote = record.remote
+        if remote and remote.identity:
+            return self._as_worker(remote, state)
+        parts = self._parts(state.uid, remote)
+        if not parts and state.namespace not in self._namespaces:
+            return state
+        if state.requested:
+            self._asked[state.uid] = state.requested
+        else:
+            self._asked.pop(state.uid, None)
+        found = own_part(state, parts)
+        if state.requested and self._allowed(state) and may_be_split(state.requested.wish):
+            found = replace(found, most_here=most_here(self._snapshot, found))
+        return found
+
+    def workers_of(self, uid: str) -> tuple[tuple[str, ...], tuple[PodState, ...], tuple[str, ...]]:
+        """Return the pods of a notebook's workers, the promises of those without one, and promises that are void."""
+        record = self._records.get(uid)
+        promised = self._promised.get(uid, set())
+        parts = self._parts(uid, record.remote if record else None)
+        if not parts and not promised:
+            return (), (), ()
+        there = self._workers.get(uid, {})
+        made: list[PodState] = []
+        notebook, asked = self._snapshot.pod(uid), self._asked.get(uid)
+        if notebook and asked and not notebook.gone:
+            without = (part for part in parts if part.milli and not self._pod_of(uid, part.id))
+            made = [promise(notebook, asked, part, self._asks) for part in without]
+        now = {state.uid for state in made}
+        for name in now - promised:
+            self._named[name] = self._elapsed()
+        for name in promised - now:
+            self._named.pop(name, None)
+        self._promised[uid] = now
+        if not now:
+            del self._promised[uid]
+        return tuple(there.values()), tuple(made), tuple(promised - now)
+
+    def on(self, node: str) -> tuple[str, ...]:
+        """Return the notebooks on a node: what it can ever serve may have changed."""
+        if not self._namespaces:
+            return ()
+        return tuple(pod.uid for pod in self._snapshot.pods(node) if self._allowed(pod))
+
+    def _as_worker(self, remote: RemoteRecord, state: PodState) -> PodState:
+        assert remote.identity
+        uid = remote.identity.notebook
+        record = self._records.get(uid)
+        of = record.remote if record else None
+        part = next((part for part in self._parts(uid, of) if part.id == remote.identity.id), None)
+        same = bool(of and of.images & remote.images)
+        known = record.state if record else None
+        return as_worker(state, known, self._asked.get(uid), part, same_image=same)
+
+    def _allowed(self, pod: PodState) -> bool:
+        return pod.namespace in self._namespaces and not pod.notebook
+
+    def _parts(self, uid: str, remote: RemoteRecord | None) -> tuple[WorkerPart, ...]:
+        service = self._due.get(uid) or (remote.service if remote else None)
+        return service.workers if isinstance(service, Service) else ()
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def to_review(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Return the notebooks to look at as these nodes changed, or as they changed themselves; next in line first."""
+        found, self._stirred = dict(self._stirred), {}
+        changed = tuple(nodes)
+        if changed:
+            found |= dict.fromkeys(self._waiting)
+        if self._namespaces or self._workers or self._promised:
+            for node in changed:
+                for pod in (*self._snapshot.pods(node), *self._snapshot.nominated(node)):
+                    if pod.notebook or pod.namespace in self._namespaces:
+                        found[pod.notebook or pod.uid] = None
+        now = self._now()
+        found |= dict.fromkeys(uid for uid, at in self._ends.items() if at <= now)
+        pods = (self._snapshot.pod(uid) for uid in found)
+        known = (pod for pod in pods if pod and pod.node and not pod.gone and not pod.notebook)
+        return tuple(pod.uid for pod in sorted(known, key=lambda pod: pod.rank))
+
+    def divide(self, uid: str) -> bool:
+        """Decide the next step for a notebook; tell whether its ``service`` changed, and so its state."""
+        record, notebook = self._records.get(uid), self._snapshot.pod(uid)
+        if record is None or notebook is None or notebook.gone:
+            return False
+        remote = record.remote or RemoteRecord()
+        before = self._due.get(uid) or remote.service or Service(0)
+        assert isinstance(before, Service)
+        asked = self._asked.get(uid)
+        if asked is None and not before.workers:
+            return False
+        self._waiting.discard(uid)
+        after = self._settled(record, before, asked)
+        workers = [self._worker(uid, part, remote) for part in after.workers]
+        known = [worker for worker in workers if worker]
+        if asked and not notebook.fault and len(known) == len(workers):
+            wish = asked.wish if self._allowed(notebook) else replace(asked.wish, placement="local")
+            after = replace(after, workers=self._splitter.next_parts(notebook, wish, known, self._workers.get(uid, ())))
+            if after.workers == before.workers and may_be_split(wish) and self._splitter.waits(notebook, known):
+                self._waiting.add(uid)
+        self._accept(record, notebook)
+        if (end := ends_at(after, self._grace)) is not None:
+            self._ends[uid] = end
+        else:
+            self._ends.pop(uid, None)
+        if after == before or not (after.workers or before.workers):
+            return False
+        self._due[uid] = after
+        return True
+
+    def _settled(self, record: PodRecord, before: Service, asked: Requested | None) -> Service:
+        remote = record.remote or RemoteRecord()
+        pods: dict[str, WorkerPod] = {}
+        for name, uid in self._workers.get(record.state.uid, {}).items():
+            worker, state = self._records.get(uid), self._snapshot.pod(uid)
+            if worker and worker.remote and state:
+                shares = worker.state.attached.shares if worker.state.attached else ()
+                facts = (worker.remote.address, worker.remote.peer, shares, bool(state.holds))
+                pods[name] = WorkerPod(state.name, uid, *facts)
+        generation = asked.generation if asked else before.generation
+        return settled(before, generation, pods, remote.told, now=self._now(), grace=self._grace)
+
+    def _worker(self, notebook: str, part: WorkerPart, remote: RemoteRecord) -> Worker | None:
+        """Return a worker with its pod or its promise; ``None``: neither is in the snapshot yet."""
+        uid = self._pod_of(notebook, part.id)
+        state = self._snapshot.pod(uid) or self._snapshot.pod(promise_uid(notebook, part.id))
+        if state is None and not part.milli:  # it is kept for a while, without a pod
+            record, asked = self._records[notebook], self._asked.get(notebook)
+            state = promise(record.state, asked, part, self._asks) if asked else None
+        if state is None:
+            return None
+        return Worker(part, state, there=bool(uid), failed=part.id in remote.failed)
+
+    def _pod_of(self, notebook: str, worker: str) -> str:
+        """Return the uid of a worker's pod; empty where there is none, or it ends."""
+        uid = self._workers.get(notebook, {}).get(worker, "")
+        record = self._records.get(uid)
+        return uid if record and not record.state.gone else ""
+
+    def _accept(self, record: PodRecord, notebook: PodState) -> None:
+        """Decide which notebook its workers accept."""
+        peer = notebook.attached.peer if notebook.attached else None
+        for name, uid in self._workers.get(notebook.uid, {}).items():
+            worker = self._records.get(uid)
+            if worker and worker.remote and worker.state.node and not worker.state.gone:
+                due = self._due.get(uid) or worker.remote.accepts
+                after = accepted(due if isinstance(due, WorkerService) else None, record.state, name, peer)
+                if after != due:
+                    self._due[uid] = after
+
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    def due(self, uid: str) -> Service | WorkerService | None:
+        """Return the ``service`` of a pod that is decided and not confirmed yet."""
+        return self._due.get(uid)
+
+    def all_due(self) -> tuple[str, ...]:
+        """Return the pods whose ``service`` is to be written."""
+        return tuple(self._due)
+
+    def forget_due(self) -> tuple[str, ...]:
+        """Forget what was decided and not confirmed, by a leader before; return the pods concerned."""
+        found = tuple(self._due)
+        self._due.clear()
+        self._stirred.update(dict.fromkeys(self._records) if self._namespaces or self._workers else {})
+        return found
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def seconds_until_due(self) -> float | None:
+        """Return the seconds until a worker is kept no longer, or should have been told of; ``None``: there is none."""
+        times = [at - self._now() for at in self._ends.values()]
+        times += [at + SILENCE_SECONDS - self._elapsed() for at in self._named.values()]
+        return max(0.0, min(times)) if times else None
+
+    def unanswered(self) -> Iterator[str]:
+        """Yield the notebooks with a worker of which the worker controller has told nothing, once for each worker."""
+        for uid, names in self._promised.items():
+            record = self._records.get(uid)
+            told = record.remote.told if record and record.remote else frozenset[str]()
+            for name in names:
+                if self._named.get(name, self._elapsed()) + SILENCE_SECONDS <= self._elapsed():
+                    del self._named[name]
+                    if name.rpartition(":")[2] not in told:
+                        yield uid

@@ -1,0 +1,146 @@
+"""Pure: the workers of a notebook as decisions see them, and what ``service`` says of each.
+
+A worker is a pod whose wish is its part of the notebook's. Before its pod is there it is a *promise*: a pod without a
+node in the line of the node that the part names, so its GPUs are kept back from later pods. All of that follows from
+``service`` and the pods alone, so another leader comes to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from jupyter_gpu.model.annotations import Allocated, Requested
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
+from jupyter_gpu_scheduler.rules.state.permitted import with_amount
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
+
+FIRST = 0
+"""The ticket of a worker that has none yet. It was served behind all that waited when its part was made, and comes
+before those of its priority that came later."""
+OTHER_IMAGE = "This worker has another image than its notebook, so it gets no GPUs."
+
+
+class WorkerPod(NamedTuple):
+    """The pod of a worker, as far as its notebook must know it."""
+
+    name: str
+    uid: str
+    address: str = ""
+    peer: Peer | None = None
+    attached: tuple[GpuShare, ...] = ()
+    holds: bool = False
+    """Whether it has GPUs, or has not closed all that it had."""
+
+
+def promise_uid(notebook: str, worker: str) -> str:
+    """Return the uid by which a worker without a pod is known in the snapshot."""
+    return f"worker:{notebook}:{worker}"
+
+
+def own_part(pod: PodState, parts: Sequence[WorkerPart]) -> PodState:
+    """Return a notebook that wishes what is left of its wish for its own node."""
+    away = sum(part.milli for part in parts)
+    if pod.requested is None or not away:
+        return pod
+    return replace(pod, requested=_with(pod.requested, max(0, pod.requested.milli - away)))
+
+
+def as_worker(
+    pod: PodState, notebook: PodState | None, asked: Requested | None, part: WorkerPart | None, *, same_image: bool
+) -> PodState:
+    """Return a worker's pod with its part of what its notebook ``asked`` for.
+
+    It wishes nothing without a notebook, or where ``service`` does not name it for its node.
+    """
+    if notebook is None or notebook.gone or part is None or pod.node not in ("", part.node):
+        return replace(pod, requested=None, fault="", notebook=notebook.uid if notebook else "")
+    fault = notebook.fault if same_image else OTHER_IMAGE
+    allocated = pod.allocated
+    if not pod.node and (allocated is None or allocated.ticket is None):
+        allocated = _in_line(allocated or Allocated(0), part)
+    return replace(
+        pod,
+        requested=_with(asked, part.milli) if asked and not fault else None,
+        allocated=allocated,
+        fault=fault,
+        owner=notebook.owner,
+        notebook=notebook.uid,
+    )
+
+
+def promise(notebook: PodState, asked: Requested, part: WorkerPart, asks: Mapping[str, int]) -> PodState:
+    """Return the pod that stands for a worker which has no pod yet; ``asks``: what it will ask for beside GPUs."""
+    return PodState(
+        uid=promise_uid(notebook.uid, part.id),
+        requested=_with(asked, part.milli),
+        allocated=_in_line(Allocated(0), part),
+        namespace=notebook.namespace,
+        created=notebook.created,
+        asks=asks,
+        owner=notebook.owner,
+        notebook=notebook.uid,
+    )
+
+
+def _with(asked: Requested, milli: int) -> Requested:
+    return replace(asked, wish=with_amount(asked.wish, milli))
+
+
+def _in_line(allocated: Allocated, part: WorkerPart) -> Allocated:
+    return replace(allocated, ticket=FIRST, extra={**allocated.extra, NOMINATED: part.node})
+
+
+def settled(
+    service: Service,
+    generation: int,
+    pods: Mapping[str, WorkerPod],
+    told: Collection[str],
+    *,
+    now: float,
+    grace: float,
+) -> Service:
+    """Return ``service`` with what is known of the workers' pods, by id, and without those that are kept no more.
+
+    A worker without a part that holds nothing is kept for the ``grace``. One whose pod was never there is not kept, if
+    the worker controller has not ``told`` anything of it: a failure is remembered as long as the worker is named.
+    """
+    parts = []
+    for part in service.workers:
+        pod = pods.get(part.id)
+        found = _aged(_filled(part, pod), now, holds=pod is not None and pod.holds)
+        kept = pod is not None or part.id in told
+        if found.idle_since is None or (kept and now < found.idle_since + grace):
+            parts.append(found)
+    return replace(service, generation=generation, workers=tuple(parts))
+
+
+def ends_at(service: Service, grace: float) -> float | None:
+    """Return when the next worker without a part is kept no longer; ``None``: there is none."""
+    return min((part.idle_since + grace for part in service.workers if part.idle_since is not None), default=None)
+
+
+def accepted(before: WorkerService | None, notebook: PodState, worker: str, peer: Peer | None) -> WorkerService:
+    """Return the ``service`` of a worker's pod: the notebook that it accepts, by the key that it has said."""
+    key = dict(peer.keys).get(worker, "") if peer else ""
+    known = before or WorkerService(notebook.name, notebook.uid)
+    revision = known.revision + (known.key != key)
+    return replace(known, name=notebook.name, uid=notebook.uid, key=key, revision=revision)
+
+
+def _filled(part: WorkerPart, pod: WorkerPod | None) -> WorkerPart:
+    if pod is None:
+        found = replace(part, pod="", uid="", address="", port=None, key="", attached=())
+    else:
+        key, port = (pod.peer.key, pod.peer.port) if pod.peer and pod.peer.key else ("", None)
+        found = replace(part, pod=pod.name, uid=pod.uid, address=pod.address, port=port, key=key, attached=pod.attached)
+    changed = (part.address, part.port, part.key) != (found.address, found.port, found.key)
+    return replace(found, revision=part.revision + changed)
+
+
+def _aged(part: WorkerPart, now: float, *, holds: bool) -> WorkerPart:
+    if part.milli or holds:
+        return replace(part, idle_since=None)
+    return part if part.idle_since is not None else replace(part, idle_since=int(now))
