@@ -109,9 +109,9 @@ class Notebooks:
         remote = record.remote
         if remote and remote.identity:
             return self._as_worker(remote, state)
-        parts = self._parts(state.uid, remote)
-        if not parts and state.namespace not in self._namespaces:
+        if remote is None and state.namespace not in self._namespaces:
             return state
+        parts = self._parts(state.uid, remote)
         if state.requested:
             self._asked[state.uid] = state.requested
         else:
@@ -124,6 +124,8 @@ class Notebooks:
     def workers_of(self, uid: str) -> tuple[tuple[str, ...], tuple[PodState, ...], tuple[str, ...]]:
         """Return the pods of a notebook's workers, the promises of those without one, and promises that are void."""
         record = self._records.get(uid)
+        if uid not in self._promised and uid not in self._due and (record is None or record.remote is None):
+            return (), (), ()
         promised = self._promised.get(uid, set())
         parts = self._parts(uid, record.remote if record else None)
         if not parts and not promised:

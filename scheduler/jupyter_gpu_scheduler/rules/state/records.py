@@ -57,6 +57,7 @@ from .snapshot import NodeFacts
 OUR_ANNOTATIONS = (REQUESTED, ALLOCATED, ATTACHED)
 OWNER_ANNOTATIONS = (USERNAME, HUB)
 WORKER_ANNOTATIONS = (SERVICE, WORKER, WORKER_STATUS)
+_OF_WORKERS = frozenset(WORKER_ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,9 @@ def _decoded(pod: Mapping[str, Any], key: str, decode: Callable[[str], Any], bef
 
 
 def _remote(pod: Mapping[str, Any], attached: Attached | None) -> RemoteRecord | None:
-    texts = {key: text for key in WORKER_ANNOTATIONS if (text := objects.annotation(pod, key)) is not None}
-    if not texts:
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    if not isinstance(annotations, Mapping) or _OF_WORKERS.isdisjoint(annotations):
         return None
     identity, wrong = objects.decoded(pod, WORKER, decode_worker)
     is_worker = bool(identity or wrong)
