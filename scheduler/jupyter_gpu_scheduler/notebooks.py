@@ -75,10 +75,7 @@ class Notebooks:
         assert known is not None
         uid, remote = known.state.uid, known.remote
         if remote is None:
-            if before is None or before.remote is None:
-                return ()
-            self._stirred[uid] = None  # somebody took its annotations away
-            return (uid,)
+            return (uid,) if before and before.remote else ()  # somebody took its annotations away
         if remote.identity:
             found = self._workers.setdefault(remote.identity.notebook, {})
             if record:

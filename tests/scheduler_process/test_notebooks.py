@@ -234,6 +234,38 @@ def test_limit_holds_over_a_notebook_and_its_workers() -> None:
     assert world.whole("a") == 3000
 
 
+def test_room_below_a_limit_goes_to_a_worker_first() -> None:
+    """Its part was promised; what its notebook waits for here would keep it from that in vain."""
+    world = Cluster()
+    world.limited(2)
+    world.notebook("bob", 1, "n1")
+    world.annotate("bob", **{USERNAME: "bob"})
+    world.settle()
+    world.notebook("a", 3, "n1")
+    world.settle()
+    assert (world.has("a"), world.whole("a")) == (1000, 2000)
+    for most in (1, 2):
+        world.limited(most)
+        world.time += 10**6
+        world.settle()
+        assert world.whole("a") == most * 1000
+
+
+def test_worker_with_another_image_gets_nothing() -> None:
+    """Whoever made it; what is promised to the right one is kept for that."""
+    world = Cluster()
+    world.notebook("a", 2)
+    world.reconcile()
+    (part,) = world.parts("a")
+    world.put(worker("a-w1", "a", "w1", "evil:1"))
+    body = json.loads(json.dumps(world.pods["a-w1"]))
+    body["spec"]["nodeName"] = part.node
+    world.put(body)
+    world.reconcile()
+    assert world.has("a-w1") == 0
+    assert "another image" in world.state("a-w1").fault
+
+
 def test_worker_is_kept_for_a_while_then_goes() -> None:
     """The time is in `service`, so that another leader goes on counting."""
     world = Cluster(grace_seconds=60)
@@ -308,12 +340,17 @@ def test_workers_are_allowed_no_more() -> None:
     assert (world.has("a"), world.has("a-w1")) == (1000, 0)
 
 
-def test_node_that_has_more_gpus_serves_more() -> None:
-    """A wish above what the own node ever had: its new GPU is used, and the unopened part comes home."""
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_node_that_has_more_gpus_serves_more(elsewhere: bool) -> None:
+    """A wish above what the own node ever had: its new GPU is used, and an unopened part comes home."""
     world = Cluster()
+    if not elsewhere:
+        world.notebook("b", 2, "n1")
+        world.notebook("c", 1, "n2")
+        world.settle()
     world.notebook("a", 2)
     world.settle()
-    assert world.has("a-w1") == 1000
+    assert world.has("a-w1") == 1000 * elsewhere
     body = node("n0", 2)
     body["status"]["allocatable"]["jupyter-gpu.io/slot"] = "9"
     world.cache.node_changed(ObjectChange("changed", body))

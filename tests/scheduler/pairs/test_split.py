@@ -245,6 +245,20 @@ def test_part_moves_from_a_node_that_fails() -> None:
     assert world.shape("a") in ({"n1": 0, third: 1000}, {"n1": 0, second: 1000})
 
 
+def test_node_that_is_not_ready_gets_no_part() -> None:
+    """Until it is ready; the notebook waits for that."""
+    world = World({"n1": 0, "n2": 1})
+    gpus = world.snapshot.gpus("n2") or ()
+    world.snapshot.put_node("n2", gpus, facts(ready=False))
+    world.notebook("a", 1)
+    world.divide("a")
+    assert world.shape("a") == {"n1": 0}
+    assert world.splitter.waits(world.state("a"), ())
+    world.snapshot.put_node("n2", gpus, facts())
+    world.divide("a")
+    assert world.shape("a") == {"n1": 0, "n2": 1000}
+
+
 def test_warm_worker_comes_before_a_new_one() -> None:
     """The part that was given back is had again on the same node, though another has room as well."""
     world = World({"n1": 1, "n2": 2, "n3": 2})
