@@ -12,9 +12,8 @@ from jupyter_gpu_scheduler.rules.pairs.nearest import Nearest, Rated
 from jupyter_gpu_scheduler.rules.pairs.relation import Location, relate
 
 POINTS = {Relation.SWITCH: 30, Relation.OTHER: 10, Relation.UNKNOWN: 20}
-PLACES = some.builds(
-    Location, some.sampled_from(["", "z"]), some.sampled_from(["", "k"]), some.sampled_from(["s", "t"])
-)
+KEYS, SWITCHES = some.sampled_from(["", "k"]), some.sampled_from(["s", "t"])
+PLACES = some.builds(Location, some.sampled_from(["", "z"]), KEYS, SWITCHES)
 
 
 @given(some.dictionaries(some.sampled_from("abcdef"), some.tuples(PLACES, some.integers(-9, 9))), PLACES, some.data())
