@@ -111,7 +111,7 @@ class WorkerPart:
     """One worker of a notebook, and the part of its wish that the worker's node serves."""
 
     id: str
-    """Unique among the workers that the pod has ever had."""
+    """Unique among the pod's workers, and among those whose pods may still be there."""
     node: str
     milli: int = 0
     """Amount that the notebook is to have there; 0: nothing any more, and the worker is kept warm."""

@@ -164,7 +164,8 @@ def test_notebook_and_worker_are_read_whole() -> None:
     }
     pod = a_pod(words)
     pod["spec"]["containers"][0]["image"] = "lab:1"
-    pod["status"] = {"podIP": "10.0.0.1", "containerStatuses": [{"name": "c", "imageID": digest}]}
+    addresses = [{"ip": "fd00::1"}, 7, {"ip": "10.0.0.1"}]
+    pod["status"] = {"podIPs": addresses, "containerStatuses": [{"name": "c", "imageID": digest}]}
     remote = read_pod(pod).remote
     assert remote == RemoteRecord(
         service=service,
@@ -175,6 +176,9 @@ def test_notebook_and_worker_are_read_whole() -> None:
         images=frozenset({"lab:1", digest.removeprefix("docker.io/library/")}),
     )
     assert read_pod(trim_pod(pod)) == read_pod(pod)
+    six = read_pod({**pod, "status": {"podIPs": addresses[:1]}}).remote
+    assert six
+    assert six.address == "fd00::1"
     identity, accepts = WorkerIdentity("u", "w1"), WorkerService("p", "u")
     worker = read_pod(a_pod({WORKER: encode(identity), SERVICE: encode(accepts)})).remote
     assert worker

@@ -134,7 +134,9 @@ def test_own_node_first_and_the_rest_on_the_best_other_node() -> None:
     assert world.parts["a"][0].relation is Relation.UNKNOWN
     world.settle()
     assert total((world.state("a-w1").allocated or Allocated(0)).shares) == 2000
-    assert world.state("a").allocated == replace(world.state("a").allocated, ticket=None, reason=None, message="")
+    own = world.state("a").allocated
+    assert own
+    assert (own.ticket, own.reason, own.message) == (None, None, "")
 
 
 def test_rest_that_no_node_has_whole_becomes_several_parts() -> None:
@@ -318,7 +320,7 @@ STEPS = some.lists(
 HOMES = {"a": "n1", "b": "n2", "c": "n1"}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(some.tuples(*[some.integers(0, 3)] * 3), STEPS)
 def test_any_history_gives_nothing_twice_and_comes_to_rest(counts: Sequence[int], steps: Sequence[Any]) -> None:
     """After each step: parts within the wish, an open part stays, GPUs never twice, a second look changes nothing."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
+from jupyter_gpu_scheduler.rules.limits.claims import claims
 from jupyter_gpu_scheduler.rules.pairs.workers import (
     OTHER_IMAGE,
     WorkerPod,
@@ -72,6 +73,13 @@ def test_worker_without_cause_gets_nothing() -> None:
     other = as_worker(bound, notebook(), asked, PART, same_image=False)
     assert (other.requested, other.fault) == (None, OTHER_IMAGE)
     assert as_worker(bound, notebook(fault="odd"), None, PART, same_image=True).fault == "odd"
+
+
+def test_worker_comes_first_among_the_claims_of_its_owner() -> None:
+    """Before its notebook that waits: the part was permitted and promised."""
+    waiting = pod("a", 3, (), ticket=1)
+    mine, part = claims((waiting, replace(pod("w", 1, ()), notebook="a")))
+    assert part.order < mine.order
 
 
 def test_service_tells_what_is_known_of_the_pod() -> None:

@@ -29,10 +29,13 @@ from jupyter_gpu_scheduler.rules.queue.queue_pass import QueuePass
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
 from .choose import LOCAL, PairChooser
 from .relation import location_of, relate
 from .terms import PairPolicy
+
+_LAST = OwnerStanding(10**12)
 
 
 class Worker(NamedTuple):
@@ -117,10 +120,10 @@ class Splitter:
         own = notebook.requested.milli if notebook.requested else 0
         for worker in _newest_first(workers):
             for amount in _movable(wish, _by_use(worker)[UseClass.CLOSED]):
-                if (
-                    granted(self._snapshot, _wishing(self._snapshot, notebook, wish, own + amount, amount))
-                    >= own + amount
-                ):
+                there = _wishing(self._snapshot, notebook, wish, own + amount, amount)
+                if notebook.pod_limit:  # in a fair line it has no standing yet: it must be served as the last
+                    there = replace(there, standing=_LAST)
+                if granted(self._snapshot, there) >= own + amount:
                     return {worker.part.id: -amount}
         return None
 

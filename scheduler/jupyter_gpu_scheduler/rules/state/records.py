@@ -247,8 +247,6 @@ def _remote(pod: Mapping[str, Any], attached: Attached | None) -> RemoteRecord |
     service = None if is_worker else objects.decoded(pod, SERVICE, decode_service)[0]
     accepts = objects.decoded(pod, SERVICE, decode_worker_service)[0] if is_worker else None
     statuses = (objects.decoded(pod, WORKER_STATUS, decode_worker_status)[0] or WorkerStatuses()).by_worker
-    status = pod.get("status")
-    address = status.get("podIP") if isinstance(status, Mapping) else None
     return RemoteRecord(
         service=service,
         identity=identity or (WorkerIdentity("", "") if wrong else None),
@@ -256,9 +254,18 @@ def _remote(pod: Mapping[str, Any], attached: Attached | None) -> RemoteRecord |
         failed=frozenset(name for name, one in statuses.items() if one.state is WorkerState.FAILED),
         told=frozenset(statuses),
         peer=attached.peer if attached else None,
-        address=address if isinstance(address, str) else "",
+        address=_address(pod),
         images=slot_images(pod),
     )
+
+
+def _address(pod: Mapping[str, Any]) -> str:
+    """Return a pod's IP address, of several that of IPv4: a worker listens on IPv6 only where there is no other."""
+    status = pod.get("status")
+    found = status.get("podIPs") if isinstance(status, Mapping) else None
+    addresses = [item.get("ip") for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+    texts = [text for text in addresses if isinstance(text, str)]
+    return next((text for text in texts if ":" not in text), texts[0] if texts else "")
 
 
 def _holds(attached: Attached | None) -> bool:
@@ -340,7 +347,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
                     _trim_container(item, image=remote) for item in spec[key] if isinstance(item, Mapping)
                 ]
     if isinstance(status, Mapping):
-        names = ("phase", "nominatedNodeName", *(("podIP", "containerStatuses") if remote else ()))
+        names = ("phase", "nominatedNodeName", *(("podIPs", "containerStatuses") if remote else ()))
         kept["status"] = {key: status[key] for key in names if key in status}
     return kept
 
