@@ -1,0 +1,149 @@
+"""Cells of recorded notebooks that find their GPUs at once: from the own node alone, and from all nodes.
+
+Each cell asks for its GPUs when it is run, begins when it has all of them, and gives them back at its end; a cell that
+waits makes the later ones of its notebook later. The scheduler's own cache and rules decide. `scripts/bench pairs` uses
+a drawn day. On a recorded one:
+
+    python -m benchmarks.pairs --trace DIR [--gpus 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from .lib.figures import CannotRunError, Figure, percentile
+from .lib.notebook_cluster import NODE_GPUS, NotebookCluster
+from .lib.notebook_trace import Session, drawn, peak, recorded
+
+_COMMAND = "scripts/bench pairs"
+_NOTEBOOKS = 40
+_SEEDS = range(3)
+_WAITING = 5.0  # per cent of the cells
+_REMOTE = 30.0  # per cent of the cells
+_END, _BEGIN, _ASK = range(3)
+"""Events of one minute, in their order."""
+
+
+class Cell(NamedTuple):
+    """A cell that ran."""
+
+    wait: int
+    """Minutes until it had its GPUs."""
+    remote: bool
+    """Whether some of them were on other nodes."""
+
+
+class Outcome(NamedTuple):
+    """What happened to the cells of all notebooks."""
+
+    cells: tuple[Cell, ...]
+    workers: int
+    """Worker pods that were made."""
+
+    @property
+    def at_once(self) -> float:
+        """Per cent of the cells that had their GPUs at once."""
+        return 100 * fmean(cell.wait == 0 for cell in self.cells)
+
+    @property
+    def remote(self) -> float:
+        """Per cent of the cells with GPUs of other nodes."""
+        return 100 * fmean(cell.remote for cell in self.cells)
+
+    @property
+    def started(self) -> float:
+        """Worker pods that were made, per hundred cells."""
+        return 100 * self.workers / len(self.cells)
+
+    @property
+    def waits(self) -> list[float]:
+        """Minutes, of all cells."""
+        return [float(cell.wait) for cell in self.cells]
+
+
+def simulate(sessions: Sequence[Session], cluster: NotebookCluster) -> Outcome:
+    """Run all cells of all notebooks."""
+    names = [f"notebook{number}" for number in range(len(sessions))]
+    events = [(one.start, _BEGIN, number) for number, one in enumerate(sessions)]
+    heapq.heapify(events)
+    done = [0] * len(sessions)
+    asked: dict[int, int] = {}
+    cells: list[Cell] = []
+    while events:
+        now, kind, number = heapq.heappop(events)
+        one, name = sessions[number], names[number]
+        cluster.at(now)
+        if kind == _ASK:
+            asked[number] = now
+            cluster.ask(name, one.gpus)
+        else:
+            if kind == _BEGIN:
+                cluster.start(name)
+            else:
+                done[number] += 1
+                cluster.ask(name, 0)
+            if done[number] < len(one.cells):
+                heapq.heappush(events, (max(now, one.cells[done[number]].start), _ASK, number))
+            else:
+                cluster.end(name)
+        for ready, since in list(asked.items()):
+            own, other = cluster.has(names[ready])
+            if own + other == sessions[ready].gpus:
+                del asked[ready]
+                cells.append(Cell(now - since, other > 0))
+                heapq.heappush(events, (now + sessions[ready].cells[done[ready]].length, _END, ready))
+    assert not asked, "cells wait for ever"
+    return Outcome(tuple(cells), cluster.started)
+
+
+def run() -> Sequence[Figure]:
+    """Measure on drawn days, with as many GPUs as all cells need at once; the baseline is the own node alone."""
+    outcomes: dict[bool, list[Outcome]] = {False: [], True: []}
+    for seed in _SEEDS:
+        sessions = drawn(_NOTEBOOKS, seed)
+        for remote, found in outcomes.items():
+            found.append(simulate(sessions, NotebookCluster(_whole_nodes(peak(sessions)), remote=remote)))
+    waiting = {remote: 100 - fmean(one.at_once for one in found) for remote, found in outcomes.items()}
+    elsewhere = fmean(one.remote for one in outcomes[True])
+    what = f"pairs: {_NOTEBOOKS} notebooks a day on as many GPUs as their cells need at once"
+    return [
+        Figure(f"{what}, cells that wait", "%", waiting[True], _COMMAND, goal=_WAITING, baseline=waiting[False]),
+        Figure(f"{what}, cells with GPUs of other nodes", "%", elsewhere, _COMMAND, goal=_REMOTE),
+    ]
+
+
+def _whole_nodes(gpus: int) -> int:
+    return -(-gpus // NODE_GPUS) * NODE_GPUS
+
+
+def main() -> int:
+    """Print both ways for clusters of several sizes."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pairs", description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", type=Path, metavar="DIR", help="has sessions_june_1_2.json; default: a drawn day")
+    parser.add_argument("--gpus", type=int, action="append", help="of the cluster; default: 48 to 160")
+    parser.add_argument("--seed", type=int, default=0, help="of a drawn day")
+    arguments = parser.parse_args()
+    try:
+        sessions = recorded(arguments.trace) if arguments.trace else drawn(_NOTEBOOKS, arguments.seed)
+    except CannotRunError as error:
+        parser.error(str(error))
+    cells, reserved = sum(len(one.cells) for one in sessions), peak(sessions, reserved=True)
+    print(f"{len(sessions)} notebooks, {cells} cells; {peak(sessions)} GPUs in cells at once, {reserved} if reserved")
+    for gpus in arguments.gpus or (48, 64, 80, 96, 128, 160):
+        for remote in (False, True):
+            found = simulate(sessions, NotebookCluster(gpus, remote=remote))
+            print(
+                f"{gpus:4} GPUs, {'all nodes' if remote else 'own node '}: {found.at_once:5.1f} % at once, wait mean "
+                f"{fmean(found.waits):5.1f}, p95 {percentile(found.waits, 95):4.0f} min; "
+                f"{found.remote:4.1f} % of the cells remote, {found.started:5.1f} worker pods per 100 cells"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

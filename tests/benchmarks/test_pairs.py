@@ -1,0 +1,61 @@
+"""Recorded and drawn notebooks, and what happens to their cells on a simulated cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.lib.figures import CannotRunError
+from benchmarks.lib.notebook_cluster import NotebookCluster
+from benchmarks.lib.notebook_trace import GpuCell, Session, drawn, peak, recorded
+from benchmarks.pairs import Cell, simulate
+
+RUSH = [Session(0, 60, 6, (GpuCell(1, 10), GpuCell(20, 10)))] * 4
+"""Notebooks that want three quarters of a node each, at the same time."""
+
+
+def test_recording_is_read(tmp_path: Path) -> None:
+    """Cells without GPUs are left out, and notebooks without others."""
+    cell = {"start_tick": 9, "end_tick": 12, "gpus": 4}
+    sessions = [
+        {"start_tick": 5, "stop_tick": 50, "trainings": [{**cell, "start_tick": 10}, cell, {**cell, "gpus": 0}]},
+        {"start_tick": 5, "stop_tick": 50, "trainings": [{**cell, "gpus": 0}]},
+    ]
+    (tmp_path / "sessions_june_1_2.json").write_text(json.dumps({"sessions": sessions}))
+    assert recorded(tmp_path) == [Session(5, 50, 4, (GpuCell(9, 3), GpuCell(10, 2)))]
+    with pytest.raises(CannotRunError, match="no recording"):
+        recorded(tmp_path / "none")
+
+
+def test_peak_is_of_cells_that_never_wait() -> None:
+    """Cells of one notebook follow each other; reserved GPUs are held between them."""
+    one = Session(0, 30, 4, (GpuCell(2, 10), GpuCell(5, 5)))
+    assert peak([one, one._replace(start=17, cells=(GpuCell(17, 9),))]) == 4
+    assert peak([one, one._replace(start=17, cells=(GpuCell(17, 9),))], reserved=True) == 8
+
+
+def test_drawn_day_resembles_the_recording() -> None:
+    """Sizes are those of the recording, and reservations need more than cells."""
+    day = drawn(60)
+    assert {one.gpus for one in day} == {1, 4, 8}
+    assert peak(day) < peak(day, reserved=True)
+
+
+def test_cells_use_other_nodes_only_where_that_is_allowed() -> None:
+    """Three nodes have as many GPUs as four notebooks need: the fourth waits, or has what the others leave."""
+    own = simulate(RUSH, NotebookCluster(24, remote=False))
+    assert sum(cell.wait > 0 for cell in own.cells) == 3
+    assert not own.remote
+    assert not own.workers
+    everywhere = simulate(RUSH, NotebookCluster(24, remote=True))
+    assert everywhere.cells.count(Cell(0, False)) == 6
+    assert everywhere.cells.count(Cell(0, True)) == 2
+
+
+@pytest.mark.parametrize(("grace", "workers"), [(600.0, 1), (0.0, 2)])
+def test_worker_is_kept_for_the_next_cell(grace: float, workers: int) -> None:
+    """Within its grace, for a notebook that needs more than a node has."""
+    large = Session(0, 60, 12, (GpuCell(1, 5), GpuCell(10, 5)))
+    found = simulate([large], NotebookCluster(16, remote=True, grace=grace))
+    assert found.cells == (Cell(0, True), Cell(0, True))
+    assert found.workers == workers
