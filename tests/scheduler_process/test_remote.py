@@ -178,8 +178,8 @@ def test_nothing_goes_to_other_nodes_unless_it_is_allowed(remote: Remote) -> Non
     stage.request("ann", {"generation": 2, "milli": 2000, "placement": "any"})
     refused = stage.until_reason("ann", "Infeasible")
     first.kill()
-    remote.scheduler()
     stage.request("ann", {"generation": 3, "milli": 2000, "placement": "local"})
+    remote.scheduler()
     until(lambda: stage.allocated("ann") == replace(refused, observed_generation=3), what="the same answer")
     assert objects.annotation(stage.get("ann"), SERVICE) is None
     stage.request("ann", {"generation": 4, "milli": 2000})
