@@ -42,6 +42,12 @@ class Program:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
+    @property
+    def states(self) -> set[str]:
+        """The states of its threads; R runs, or waits for nothing but a processor."""
+        stats = (path.read_text() for path in Path(f"/proc/{self.process.pid}/task").glob("*/stat"))
+        return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
     def kill(self) -> None:
         """Kill it, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):

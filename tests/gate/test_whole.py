@@ -22,13 +22,13 @@ def _until_more(place: Place, launches: int = 100) -> None:
     until(lambda: place.launches() >= before + launches)
 
 
-def _until_still(place: Place) -> None:
-    """Wait until nothing is launched for a while, and all has ended."""
+def _until_still(place: Place, program: Program) -> None:
+    """Wait until the program launches nothing for a while, as the gate holds it, and all has ended."""
 
     def same() -> bool:
         before = place.launches()
         time.sleep(0.3)
-        return place.launches() == before
+        return "R" not in program.states and place.launches() == before
 
     until(same)
 
@@ -100,14 +100,14 @@ def test_long_kernel_of_a_share_is_reported_to_the_next_server(place: Place) -> 
 
 def test_silent_next_server_stops_the_program(place: Place) -> None:
     """Whatever listens is a server, and may soon give the GPU to others."""
-    with place.run("dlsym", ALWAYS):
+    with place.run("dlsym", ALWAYS) as program:
         with place.stub() as stub:
             _whole(place, stub)
         _until_more(place)
         with place.stub() as stub:
             connection = stub.accept()
             connection.expect(Ask)
-            _until_still(place)
+            _until_still(place, program)
             connection.grant(FOREVER)
             _until_more(place)
 
@@ -123,27 +123,27 @@ def test_dying_server_that_accepts_once_more_changes_nothing(place: Place) -> No
 
 def test_server_that_stays_silent_takes_the_gpu_back(place: Place) -> None:
     """It may have given the GPU to another share before it died."""
-    with place.run("dlsym", ALWAYS):
+    with place.run("dlsym", ALWAYS) as program:
         with place.stub() as stub:
             _whole(place, stub).close()
             stub.accept().expect(Ask)
-            _until_still(place)
-        _until_still(place)
+            _until_still(place, program)
+        _until_still(place, program)
 
 
 def test_program_with_a_smaller_grant_stops_with_the_server(place: Place) -> None:
     """By the server's last message it no longer had the whole GPU."""
-    with place.run("dlsym", ALWAYS):
+    with place.run("dlsym", ALWAYS) as program:
         with place.stub() as stub:
             _whole(place, stub).close()
             stub.accept().grant(1)
-        _until_still(place)
+        _until_still(place, program)
 
 
 @pytest.mark.parametrize("what", ["nothing", "another"])
 def test_program_continues_only_at_the_same_socket(place: Place, what: str) -> None:
     """The share may have been removed, or another server may have given the GPU away."""
-    with place.run("dlsym", ALWAYS):
+    with place.run("dlsym", ALWAYS) as program:
         with place.stub() as stub:
             _whole(place, stub)
         _until_more(place)
@@ -151,7 +151,7 @@ def test_program_continues_only_at_the_same_socket(place: Place, what: str) -> N
         if what == "another":
             with place.stub():
                 pass
-        _until_still(place)
+        _until_still(place, program)
         with place.stub() as stub:
             connection = stub.accept()
             assert not connection.expect(Ask).keeps
@@ -161,12 +161,12 @@ def test_program_continues_only_at_the_same_socket(place: Place, what: str) -> N
 
 def test_revoked_program_does_not_continue(place: Place) -> None:
     """Its whole GPU was a share already when the server ended."""
-    with place.run("dlsym", "kernels:300:1000", ALWAYS):
+    with place.run("dlsym", "kernels:300:1000", ALWAYS) as program:
         with place.stub() as stub:
             connection = _whole(place, stub)
             connection.say(Revoke(connection.lease))
             connection.expect(Done)
-        _until_still(place)
+        _until_still(place, program)
         with place.stub() as stub:
             assert not stub.accept().expect(Ask).keeps
 

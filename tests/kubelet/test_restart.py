@@ -22,10 +22,11 @@ async def test_restarted_kubelet_gets_the_plugin_again() -> None:
     async with world() as w:
         w.add("uid-1", "alice")
         w.kubelet.give("uid-1", "alice", "slot-0002")
-        for count in (2, 3, 4):
+        for _ in range(3):
+            before = w.kubelet.registrations
             await w.kubelet.restart()
             await w.kubelet.plugin("the plugin after the restart")
-            assert w.kubelet.registrations == count
+            assert w.kubelet.registrations > before  # twice, if its socket was new and was removed as well
             await w.kubelet.before_start("slot-0002")
         assert len(w.guard.closed) == 3
 
