@@ -15,7 +15,8 @@ from tests.cluster.whole import pods
 from tests.cluster.whole.world import SECONDS, Product, World
 from tests.deploy import product as chart
 
-STEPS = tuple(point for point in agent.POINTS if point != "agent:said")  # these pods say no keys: tests/agent/test_peers
+STEPS = tuple(point for point in agent.POINTS if point != "agent:said")
+"""All but the one that needs a pod which says its key."""
 FILE = "/var/lib/jupyter-gpu/die-at"
 """On each node, and in the node plugin's container."""
 STARTS = "agent:closed"
