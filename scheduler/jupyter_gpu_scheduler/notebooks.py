@@ -11,14 +11,13 @@ from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
-from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, may_be_split, most_here
+from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, may_be_split, on_own_node
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.pairs.workers import (
     WorkerPod,
     accepted,
     as_worker,
     ends_at,
-    own_part,
     promise,
     promise_uid,
     settled,
@@ -54,7 +53,7 @@ class Notebooks:
         self._records = records
         self._namespaces = frozenset(settings.namespaces)
         self._grace = settings.grace_seconds
-        self._asks = {CPU: settings.cpu_milli, MEMORY: settings.memory_bytes}
+        self._asks = {CPU: settings.cpu, MEMORY: settings.memory}
         self._splitter = Splitter(snapshot, PairPolicy(policy, worker=self._asks), settings.per_pod)
         self._now = clocks.now
         self._elapsed = clocks.elapsed
@@ -107,16 +106,14 @@ class Notebooks:
         if remote and remote.identity:
             return self._as_worker(remote, state)
         if remote is None and state.namespace not in self._namespaces:
-            return state
+            return on_own_node(self._snapshot, state, (), anywhere=False)
         parts = self._parts(state.uid, remote)
         if state.requested:
             self._asked[state.uid] = state.requested
         else:
             self._asked.pop(state.uid, None)
-        found = own_part(state, parts)
-        if state.requested and self._allowed(state) and may_be_split(state.requested.wish):
-            found = replace(found, most_here=most_here(self._snapshot, found))
-        return found
+        anywhere = bool(state.requested) and self._allowed(state) and may_be_split(state.requested.wish)
+        return on_own_node(self._snapshot, state, parts, anywhere=anywhere)
 
     def workers_of(self, uid: str) -> tuple[tuple[str, ...], tuple[PodState, ...], tuple[str, ...]]:
         """Return the pods of a notebook's workers, the promises of those without one, and promises that are void."""

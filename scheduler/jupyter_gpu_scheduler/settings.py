@@ -14,6 +14,7 @@ from jupyter_gpu.model.service import MAX_WORKERS
 from jupyter_gpu_scheduler.rules.accounts.counters import Names
 from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy, PolicyError
+from jupyter_gpu_scheduler.rules.state.resources import QUANTITY, quantity
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -31,6 +32,21 @@ def _read_zone(value: Any, key: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ValueError, OSError):  # such as a name that leads out of the folder of zones, or no zone of that name
         raise strict.FieldError(f"{key!r} must be a time zone such as UTC or Europe/Berlin.", key) from None
+
+
+def _read_cpu(value: Any, key: str) -> int:
+    return _read_quantity(value, key, 1000)
+
+
+def _read_bytes(value: Any, key: str) -> int:
+    return _read_quantity(value, key, 1)
+
+
+def _read_quantity(value: Any, key: str, scale: int) -> int:
+    text = strict.text(32)(value, key)
+    if not QUANTITY.fullmatch(text):
+        raise strict.FieldError(f"{key!r} must be an amount such as 100m or 8Gi.", key)
+    return quantity(text, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +195,11 @@ class NotebookWorkerSettings:
     """Most workers of one pod. Default 4."""
     grace_seconds: float = bounded(600.0, least=0, most=86400)
     """Seconds for which a worker without GPUs is kept, so that the next GPU there is had at once. Default 600."""
-    cpu_milli: int = bounded(100, least=0, most=10**6)
-    """CPU that a worker pod requests, in thousandths, as the worker controller's template says. Default 100."""
-    memory_bytes: int = bounded(256 * 1024**2, least=0, most=2**50)
-    """Memory that it requests, in bytes. Default 256 MiB."""
+    cpu: int = checked(_read_cpu, default=100)
+    """CPU that a worker pod requests, as the worker controller's template says: thousandths, written as in Kubernetes.
+    Default 100m."""
+    memory: int = checked(_read_bytes, default=256 * 1024**2)
+    """Memory that it requests: bytes, written as in Kubernetes. Default 256Mi."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.common import settings_file
+from jupyter_gpu_scheduler.settings import NotebookWorkerSettings, SchedulerSettings
 from jupyter_gpu_scheduler.workers.rules.template import Template
 from jupyter_gpu_scheduler.workers.settings import WorkerSettings
 from tests.cluster.testbed.commands import CommandFailed
@@ -44,6 +45,22 @@ def test_controller_has_exactly_the_rights_that_it_uses() -> None:
     }
 
 
+def test_scheduler_has_the_same_settings() -> None:
+    """It knows what the controller may create and what that asks for; its own settings come before these."""
+
+    def settings(values: dict[str, Any]) -> NotebookWorkerSettings:
+        text = chart.find(chart.render(values), "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"]
+        return settings_file.parse(json.loads(text), SchedulerSettings).workers
+
+    assert settings({}) == NotebookWorkerSettings()
+    assert settings(ENABLED) == NotebookWorkerSettings(("alice",))
+    resources = {"requests": {"cpu": "1.5", "memory": "2Gi"}}
+    workers = {**ENABLED["workers"], "perPod": 2, "graceSeconds": 60.5, "pod": {"resources": resources}}
+    assert settings({"workers": workers}) == NotebookWorkerSettings(("alice",), 2, 60.5, 1500, 2 * 1024**3)
+    own = {"settings": {"workers": {"namespaces": []}}}
+    assert settings({**ENABLED, "scheduler": own}).namespaces == ()
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -53,6 +70,7 @@ def test_controller_has_exactly_the_rights_that_it_uses() -> None:
         ({"workers": {"pod": {"environment": ["HOME"]}}}, "/workers/pod/environment/0"),
         ({"workers": {"pod": {"resources": {"limits": {"cpu": 4}}}}}, "/workers/pod/resources/limits/cpu"),
         ({"workers": {"perPod": 9}}, "/workers/perPod"),
+        ({"workers": {"graceSeconds": -1}}, "/workers/graceSeconds"),
     ],
 )
 def test_invalid_values_are_refused(values: dict[str, Any], named: str) -> None:

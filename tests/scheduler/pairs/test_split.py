@@ -14,9 +14,9 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested
 from jupyter_gpu.model.gpu import Gpu, total
 from jupyter_gpu.model.service import Relation, WorkerPart
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
-from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, granted, most_here
+from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, granted, may_be_split, most_here, on_own_node
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
-from jupyter_gpu_scheduler.rules.pairs.workers import as_worker, own_part, promise, promise_uid
+from jupyter_gpu_scheduler.rules.pairs.workers import as_worker, promise, promise_uid
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from tests.builders import apply, cluster, facts, inventory, pod, requested, uuid
@@ -51,8 +51,8 @@ class World:
         before, asked = self.snapshot.pod(uid), self.asked[uid]
         assert before
         whole = replace(before, requested=asked, most_here=None)
-        own = own_part(whole, self.parts.get(uid, ()))
-        self.snapshot.put_pod(replace(own, most_here=most_here(self.snapshot, own)))
+        anywhere = may_be_split(asked.wish)
+        self.snapshot.put_pod(on_own_node(self.snapshot, whole, self.parts.get(uid, ()), anywhere=anywhere))
         for part in self.parts.get(uid, ()):
             real = self.snapshot.pod(f"{uid}-{part.id}")
             if real is None:

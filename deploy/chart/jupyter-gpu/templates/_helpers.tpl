@@ -179,6 +179,10 @@ cluster are kept. Made at most once in a run, so that every template sees the sa
 {{- $limits := dict "jobKinds" .Values.limits.jobKinds -}}
 {{- with .Values.limits.timeZone }}{{ $_ := set $limits "timeZone" . }}{{ end -}}
 {{- $_ := set $settings "limits" $limits -}}
+{{- if .Values.workers.enabled -}}
+  {{- $asks := .Values.workers.pod.resources.requests -}}
+  {{- $_ := set $settings "workers" (dict "namespaces" .Values.workers.namespaces "perPod" (int .Values.workers.perPod) "graceSeconds" .Values.workers.graceSeconds "cpu" (toString $asks.cpu) "memory" (toString $asks.memory)) -}}
+{{- end -}}
 {{- mergeOverwrite $settings (deepCopy .Values.scheduler.settings) | toJson -}}
 {{- end }}
 

@@ -1,12 +1,14 @@
 """Pure: which part of a running notebook's wish its own node serves, and which parts other nodes serve.
 
-The own node comes first. What it can't serve goes to nodes that have a worker of the notebook, then to the best other
-node, as one part if possible. Parts stay where they are, but for these steps, in this order:
+The own node comes first. A set (`sets`) that it can't serve goes whole to one other node, and then the rest of what it
+can't serve, as one part if possible: to nodes that have a worker of the notebook, then to the best other node. Parts
+stay where they are, but for these steps, in this order:
 
 * The notebook wishes less: parts are given back, those that rest before those that work, and of each kind the other
-  nodes' before the own node's, the newest first.
+  nodes' before the own node's, the newest first. A set stays. Beside it, of parts that programs have open as many stay
+  as the notebook wishes for themselves.
 * A part that no program has opened comes home once the own node can serve it.
-* What the own node owes, and a part that its node can't serve, goes where it can be served now.
+* A set goes where it can be served now; so does what the own node owes, and a part that its node can't serve.
 
 What no node can serve now waits in the own node's line alone: a pod in two lines would be served twice.
 """
@@ -33,7 +35,9 @@ from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
 from .choose import LOCAL, PairChooser
 from .relation import location_of, relate
+from .sets import has_set, kept, left, set_of
 from .terms import PairPolicy
+from .workers import own_part
 
 _LAST = OwnerStanding(10**12)
 
@@ -73,16 +77,19 @@ class Splitter:
             return _changed(parts, {uid: -milli for uid, milli in lost.items()})
         if not may_be_split(wish):
             return parts
-        has = granted(self._snapshot, notebook)
-        owed = max(0, (notebook.permitted or wish).milli - has)
+        has, asked = granted(self._snapshot, notebook), (notebook.permitted or wish).milli
+        if has < set_of(wish) and not has_set(parts, wish):
+            found = self._with_set(notebook, wish, workers, asked - kept(wish, notebook.has), used)
+            if found:
+                return found
+        owed = max(0, min(asked, wish.milli - sum(part.milli for part in parts)) - has)
         if not owed and (home := self._comes_home(notebook, wish, workers)):
             return _changed(parts, home)
         if owed:
-            return self._placed(notebook, wish, workers, owed, "", used) or parts
+            return self._placed(notebook, wish, workers, _movable(wish, owed), "", used) or parts
         for worker in workers:
-            unserved = self._unserved(worker)
-            found = unserved and self._placed(notebook, wish, workers, unserved, worker.part.id, used)
-            if found:
+            amounts = _may_leave(worker, parts, wish, self._unserved(worker))
+            if amounts and (found := self._placed(notebook, wish, workers, amounts, worker.part.id, used)):
                 return found
         return parts
 
@@ -95,18 +102,23 @@ class Splitter:
         """Return the milli that each part loses, by id, as the notebook wishes less, or other shares."""
         if not may_be_split(wish):
             return +Counter({worker.part.id: worker.part.milli for worker in workers})
-        size = wish.each or 1
-        lost = Counter({worker.part.id: worker.part.milli % size for worker in workers})
+        each = wish.each or 1
+        lost = Counter({worker.part.id: worker.part.milli % each for worker in workers})
         away = sum(worker.part.milli for worker in workers) - lost.total()
         here = self._kept_here(notebook, wish) if away else Counter[UseClass]()
-        excess = away + here.total() - wish.milli
+        keeper = _keeper(workers, wish, here.total())
+        excess = away + here.total() - (wish.milli if keeper else max(wish.milli, set_of(wish)))
+        beside = excess - keeper.part.milli if keeper else excess  # what is too much if the set counts for nothing else
         for use in UseClass:
             for worker in _newest_first(workers):
-                left = min(_by_use(worker)[use], worker.part.milli - lost[worker.part.id], excess)
-                left = max(0, left - left % size)
+                stays = lost[worker.part.id] + (set_of(wish) if worker is keeper else 0)
+                most = excess if worker is keeper or use is UseClass.CLOSED else min(excess, beside)
+                left = max(0, min(_by_use(worker)[use], worker.part.milli - stays, most))
+                left -= left % each
                 lost[worker.part.id] += left
                 excess -= left
-            excess -= here[use]
+                beside -= 0 if worker is keeper else left
+            excess -= 0 if keeper else here[use]
         return +lost
 
     def _kept_here(self, notebook: PodState, wish: Wish) -> Counter[UseClass]:
@@ -117,41 +129,66 @@ class Splitter:
         return _uses(shares, notebook)
 
     def _comes_home(self, notebook: PodState, wish: Wish, workers: Sequence[Worker]) -> dict[str, int] | None:
-        own = notebook.requested.milli if notebook.requested else 0
-        for worker in _newest_first(workers):
-            for amount in _movable(wish, _by_use(worker)[UseClass.CLOSED]):
-                there = _wishing(self._snapshot, notebook, wish, own + amount, amount)
+        parts, asked = tuple(worker.part for worker in workers), notebook.requested
+        for worker in _newest_first(workers) if asked else ():
+            for amount in _may_leave(worker, parts, wish, _by_use(worker)[UseClass.CLOSED]):
+                change = {worker.part.id: -amount}
+                after = _changed(parts, change)
+                beside = left(wish, after, notebook.has)
+                there = replace(_allowed_more(notebook, amount), requested=replace(asked, wish=wish))
+                there = on_own_node(self._snapshot, there, after, anywhere=True)
                 if notebook.pod_limit:  # in a fair line it has no standing yet: it must be served as the last
                     there = replace(there, standing=_LAST)
-                if granted(self._snapshot, there) >= own + amount:
-                    return {worker.part.id: -amount}
+                if granted(self._snapshot, there) >= (beside.here if has_set(parts, wish) else beside.rest):
+                    return change
         return None
 
-    def _placed(
-        self, notebook: PodState, wish: Wish, workers: Sequence[Worker], milli: int, source: str, used: Collection[str]
+    def _with_set(
+        self, notebook: PodState, wish: Wish, workers: Sequence[Worker], room: int, used: Collection[str]
     ) -> tuple[WorkerPart, ...] | None:
-        """Return the parts with as much of ``milli`` elsewhere as one node serves now; ``source``: a part it is of."""
+        """Return the parts with the set on another node that serves all of it now; ``room``: milli that it may have."""
+        parts, size = tuple(worker.part for worker in workers), set_of(wish)
+        for worker in workers:
+            more = size - worker.part.milli
+            if more <= room and self._serves(worker, wish, more):
+                return _changed(parts, {worker.part.id: more})
+        new = self._new_part(notebook, wish, parts, size, used) if size <= room else ()
+        return (*parts, *new) if new else None
+
+    def _placed(
+        self,
+        notebook: PodState,
+        wish: Wish,
+        workers: Sequence[Worker],
+        amounts: Iterable[int],
+        source: str,
+        used: Collection[str],
+    ) -> tuple[WorkerPart, ...] | None:
+        """Return the parts with the first of ``amounts`` that another node serves now; ``source``: the part left."""
         parts = tuple(worker.part for worker in workers)
         others = [worker for worker in workers if worker.part.id != source]
-        amounts = _movable(wish, milli)
         for amount in amounts:
             for worker in others:
                 if self._serves(worker, wish, amount):
                     return _changed(parts, Counter({worker.part.id: amount, source: -amount}))
-        if len(workers) >= self._most:
-            return None
-        nodes = {worker.part.node for worker in workers}
         for amount in amounts:
-            pair = self._chooser.for_running(notebook, with_amount(wish, amount), nodes)
-            if pair:
-                here, there = (
-                    location_of(self._snapshot, name, self._network) for name in (notebook.node, pair.gpu_node)
-                )
-                new = WorkerPart(
-                    _next_id({*used, *(part.id for part in parts)}), pair.gpu_node, amount, relate(here, there)
-                )
-                return (*_changed(parts, {source: -amount}), new)
+            if new := self._new_part(notebook, wish, parts, amount, used):
+                return (*_changed(parts, {source: -amount}), *new)
         return None
+
+    def _new_part(
+        self, notebook: PodState, wish: Wish, parts: Sequence[WorkerPart], milli: int, used: Collection[str]
+    ) -> tuple[WorkerPart, ...]:
+        """Return a part of so much on the best other node without a worker that serves it now; empty: there is none."""
+        if len(parts) >= self._most:
+            return ()
+        nodes = {part.node for part in parts}
+        pair = self._chooser.for_running(notebook, with_amount(wish, milli), nodes)
+        if pair is None:
+            return ()
+        here, there = (location_of(self._snapshot, name, self._network) for name in (notebook.node, pair.gpu_node))
+        name = _next_id({*used, *(part.id for part in parts)})
+        return (WorkerPart(name, pair.gpu_node, milli, relate(here, there)),)
 
     def _serves(self, worker: Worker, wish: Wish, more: int) -> bool:
         """Tell whether a worker's node serves so much more now."""
@@ -183,6 +220,24 @@ class Splitter:
 def may_be_split(wish: Wish) -> bool:
     """Tell whether other nodes may serve parts of a wish."""
     return wish.placement != LOCAL
+
+
+def on_own_node(snapshot: ClusterSnapshot, pod: PodState, parts: Sequence[WorkerPart], *, anywhere: bool) -> PodState:
+    """Return a notebook that wishes what ``parts`` leave of its wish, and what of that its own node is to serve.
+
+    ``anywhere``: other nodes may serve the rest; otherwise it wishes no more than for its own.
+    """
+    found, has_wish = own_part(pod, parts), pod.requested and pod.requested.wish
+    if not has_wish or not found.requested or not (anywhere or has_wish.set):
+        return found
+    most = most_here(snapshot, found)
+    if has_wish.set and pod.node:
+        able, beside = found.requested.milli if most is None else most, left(has_wish, parts, pod.has)
+        here = beside.here if able >= set_of(has_wish) else beside.rest
+        most = here if here < able else most
+        if not anywhere:
+            return replace(found, requested=replace(found.requested, wish=with_amount(has_wish, here)))
+    return replace(found, most_here=most if anywhere else None)
 
 
 def most_here(snapshot: ClusterSnapshot, pod: PodState) -> int | None:
@@ -219,9 +274,38 @@ def _shares(snapshot: ClusterSnapshot, pod: PodState) -> tuple[GpuShare, ...]:
 def _wishing(snapshot: ClusterSnapshot, pod: PodState, wish: Wish, milli: int, more: int | None) -> PodState:
     """Return a pod that wishes so much, and may have ``more`` than now; ``None``: as much as it wishes."""
     assert pod.requested is not None
-    allowance = None if more is None or pod.allowance is None else pod.allowance + more
-    found = replace(pod, requested=replace(pod.requested, wish=with_amount(wish, milli)), allowance=allowance)
+    found = replace(_allowed_more(pod, more), requested=replace(pod.requested, wish=with_amount(wish, milli)))
     return replace(found, most_here=most_here(snapshot, found))
+
+
+def _allowed_more(pod: PodState, more: int | None) -> PodState:
+    allowance = None if more is None or pod.allowance is None else pod.allowance + more
+    return replace(pod, allowance=allowance)
+
+
+def _keeper(workers: Sequence[Worker], wish: Wish, here: int) -> Worker | None:
+    """Return the worker that goes on to serve the set: of several the one with most in use, then the oldest.
+
+    ``None``: none serves it, or the own node does, which has so much ``here``.
+    """
+    size = set_of(wish)
+    if here >= size:
+        return None
+    able = [worker for worker in workers if worker.part.milli >= size]
+    return max(able, key=lambda worker: (-_by_use(worker)[UseClass.CLOSED], -_number(worker.part.id)), default=None)
+
+
+def _may_leave(worker: Worker, parts: Sequence[WorkerPart], wish: Wish, milli: int) -> tuple[int, ...]:
+    """Return the amounts that may leave a worker so that its node has ``milli`` less to serve, the most first.
+
+    A set leaves whole, with all that is beside it, and only while no program has opened any of it.
+    """
+    others = [part for part in parts if part.id != worker.part.id]
+    if not has_set([worker.part], wish) or has_set(others, wish):
+        return _movable(wish, milli)
+    more = worker.part.milli - set_of(wish)
+    whole = milli > more and _by_use(worker)[UseClass.CLOSED] == worker.part.milli
+    return (*((worker.part.milli,) if whole else ()), *_movable(wish, min(milli, more)))
 
 
 def _by_use(worker: Worker) -> Counter[UseClass]:

@@ -17,6 +17,8 @@ from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 
+from .sets import left
+
 FIRST = 0
 """The ticket of a worker that has none yet. It was served behind all that waited when its part was made, and comes
 before those of its priority that came later."""
@@ -41,11 +43,15 @@ def promise_uid(notebook: str, worker: str) -> str:
 
 
 def own_part(pod: PodState, parts: Sequence[WorkerPart]) -> PodState:
-    """Return a notebook that wishes what is left of its wish for its own node."""
-    away = sum(part.milli for part in parts)
-    if pod.requested is None or not away:
+    """Return a notebook that wishes what is left of its wish.
+
+    A pod without a node has no program yet that could need a set.
+    """
+    asked = pod.requested
+    if asked is None or not (asked.wish.set or any(part.milli for part in parts)):
         return pod
-    return replace(pod, requested=_with(pod.requested, max(0, pod.requested.milli - away)))
+    wish = asked.wish if pod.node else replace(asked.wish, set=None)
+    return replace(pod, requested=_with(asked, left(wish, parts, pod.has).milli))
 
 
 def as_worker(

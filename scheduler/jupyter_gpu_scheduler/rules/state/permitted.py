@@ -35,7 +35,7 @@ def _cut(wish: Wish, allowance: int) -> Wish:
 
 
 def with_amount(wish: Wish, milli: int) -> Wish:
-    """Return ``wish`` with another amount: as many whole shares of its size as that has."""
+    """Return ``wish`` with another amount, and without a set: as many whole shares of its size as that has."""
     milli -= milli % (wish.each or 1)
     base = wish.base if wish.base is not None and wish.base < milli else None
-    return replace(wish, milli=milli, base=base)
+    return replace(wish, milli=milli, base=base, set=None)

@@ -6,6 +6,7 @@ scores. The kubelet counts slots.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from functools import lru_cache
@@ -25,6 +26,8 @@ _SUFFIXES = {
     **{f"{letter}i": Decimal(1024**power) for power, letter in enumerate("KMGTPE", 1)},
 }
 _MOST = 2**63 - 1
+QUANTITY = re.compile(r"[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+"""The quantities that settings may have."""
 
 
 @lru_cache(maxsize=4096)

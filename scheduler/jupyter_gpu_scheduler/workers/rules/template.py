@@ -17,6 +17,7 @@ from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import WORKER, encode
 from jupyter_gpu.model.service import WorkerIdentity, WorkerPart
 from jupyter_gpu_scheduler.rules.state.images import pulled_image
+from jupyter_gpu_scheduler.rules.state.resources import QUANTITY
 
 from .records import Notebook
 
@@ -27,12 +28,11 @@ GRACE_SECONDS = 30
 """Seconds that a worker has to end, and that it stays on a node of which nothing is heard."""
 _MOST_NAME = 63
 _NODE_TROUBLE = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
-_QUANTITY = re.compile(r"[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def _check_amount(key: str, text: str) -> None:
-    if not _QUANTITY.fullmatch(text):
+    if not QUANTITY.fullmatch(text):
         raise ValueError(f"{key!r} must be an amount such as 100m or 8Gi.")
 
 
