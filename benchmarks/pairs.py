@@ -1,8 +1,8 @@
 """Cells of recorded notebooks that find their GPUs at once: from the own node alone, and from all nodes.
 
-Each cell asks for its GPUs when it is run, begins when it has all of them, and gives them back at its end; a cell that
-waits makes the later ones of its notebook later. The scheduler's own cache and rules decide. `scripts/bench pairs` uses
-a drawn day. On a recorded one:
+Each cell asks for its GPUs when it is run, as a set: all on one node, as one process uses them. It begins when it has
+all of them, and gives them back at its end; a cell that waits makes the later ones of its notebook later. The
+scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn day. On a recorded one:
 
     python -m benchmarks.pairs --trace DIR [--gpus 64]
 """
@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     wait: int
     """Minutes until it had its GPUs."""
     remote: bool
-    """Whether some of them were on other nodes."""
+    """Whether they were on another node."""
 
 
 class Outcome(NamedTuple):
@@ -93,9 +93,9 @@ def simulate(sessions: Sequence[Session], cluster: NotebookCluster) -> Outcome:
                 cluster.end(name)
         for ready, since in list(asked.items()):
             own, other = cluster.has(names[ready])
-            if own + other == sessions[ready].gpus:
+            if max(own, other) >= sessions[ready].gpus:
                 del asked[ready]
-                cells.append(Cell(now - since, other > 0))
+                cells.append(Cell(now - since, own < sessions[ready].gpus))
                 heapq.heappush(events, (now + sessions[ready].cells[done[ready]].length, _END, ready))
     assert not asked, "cells wait for ever"
     return Outcome(tuple(cells), cluster.started)

@@ -90,16 +90,18 @@ class NotebookCluster:
         self._settle()
 
     def ask(self, name: str, gpus: int) -> None:
-        """Have a notebook wish so many GPUs, and decide what follows."""
+        """Have a notebook wish a set of so many GPUs, as one process uses them, and decide what follows."""
         record = self._cache.record(name)
         before = record.state.requested if record else None
-        wish = Wish(gpus * MILLI_PER_GPU, placement=self._placement)
+        milli = gpus * MILLI_PER_GPU
+        wish = Wish(milli, placement=self._placement, base=0 if milli else None, set=milli or None)
         self._write(name, {REQUESTED: encode(Requested(before.generation + 1 if before else 1, wish))})
         self._settle()
 
     def has(self, name: str) -> tuple[int, int]:
-        """Return how many GPUs a notebook has on its own node, and on others."""
-        return self._gpus(name), sum(self._gpus(uid) for uid in self._pods if uid.startswith(f"{name}-"))
+        """Return how many GPUs a notebook has on its own node, and the most that it has on one other."""
+        others = (self._gpus(uid) for uid in self._pods if uid.startswith(f"{name}-"))
+        return self._gpus(name), max(others, default=0)
 
     def _gpus(self, uid: str) -> int:
         record = self._cache.record(uid)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
+from jupyter_gpu_scheduler.rules.pairs.reach import Reach
 from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, may_be_split, on_own_node
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.pairs.workers import (
@@ -55,6 +56,7 @@ class Notebooks:
         self._grace = settings.grace_seconds
         self._asks = {CPU: settings.cpu, MEMORY: settings.memory}
         self._splitter = Splitter(snapshot, PairPolicy(policy, worker=self._asks), settings.per_pod)
+        self._reach = Reach(snapshot, settings.per_pod)
         self._now = clocks.now
         self._elapsed = clocks.elapsed
         self._asked: dict[str, Requested] = {}  # the whole wishes of notebooks with workers
@@ -176,6 +178,8 @@ class Notebooks:
                 for pod in (*self._snapshot.pods(node), *self._snapshot.nominated(node)):
                     if pod.notebook or pod.namespace in self._namespaces:
                         found[pod.notebook or pod.uid] = None
+        if self._namespaces and self._reach.update():
+            found |= dict.fromkeys(uid for uid, record in self._records.items() if self._may_have_more(record.state))
         now = self._now()
         found |= dict.fromkeys(uid for uid, at in self._ends.items() if at <= now)
         pods = (self._snapshot.pod(uid) for uid in found)
@@ -191,7 +195,8 @@ class Notebooks:
         before = self._due.get(uid) or remote.service or Service(0)
         assert isinstance(before, Service)
         asked = self._asked.get(uid)
-        if asked is None and not before.workers:
+        reach = self._elsewhere(notebook, asked)
+        if asked is None and not before.workers and reach == before.elsewhere:
             return False
         self._waiting.discard(uid)
         after = self._settled(record, before, asked)
@@ -207,10 +212,20 @@ class Notebooks:
             self._ends[uid] = end
         else:
             self._ends.pop(uid, None)
-        if after == before or not (after.workers or before.workers):
+        after = replace(after, elsewhere=reach)
+        if after == before or not (after.workers or before.workers or reach != before.elsewhere):
             return False
         self._due[uid] = after
         return True
+
+    def _may_have_more(self, pod: PodState) -> bool:
+        return bool(pod.node) and pod.namespace in self._namespaces
+
+    def _elsewhere(self, notebook: PodState, asked: Requested | None) -> int:
+        """Return the milli of other nodes that a notebook could ever have; 0 for one that was never decided about."""
+        if not self._allowed(notebook) or not (asked or notebook.allocated) or (asked and not may_be_split(asked.wish)):
+            return 0
+        return self._reach.elsewhere(notebook)
 
     def _settled(self, record: PodRecord, before: Service, asked: Requested | None) -> Service:
         remote = record.remote or RemoteRecord()

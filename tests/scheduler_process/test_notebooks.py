@@ -6,6 +6,7 @@ What API server, worker controller, kube-scheduler and node plugins do is done t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,
+    INVENTORY,
     REQUESTED,
     SERVICE,
     WORKER,
@@ -25,9 +27,10 @@ from jupyter_gpu.model.annotations import (
     Attached,
     decode_allocated,
     decode_attached,
+    decode_requested,
     encode,
 )
-from jupyter_gpu.model.gpu import total
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.limits.owner import HUB, USERNAME
 from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu.model.service import (
@@ -51,6 +54,7 @@ from jupyter_gpu_scheduler.rules.state.records import read_pod
 from jupyter_gpu_scheduler.settings import NotebookWorkerSettings, SchedulerSettings
 from tests.scheduler_process.test_cluster_cache import node, pod
 
+GIB = 1024**3
 NODES = {"n0": 1, "n1": 2, "n2": 1}
 
 
@@ -61,6 +65,7 @@ class Cluster:
         self.pods: dict[str, dict[str, Any]] = {}
         self.time = 1000.0
         self.limit: dict[str, Any] | None = None
+        self.kinds: dict[str, tuple[str, int]] = {}
         self._version = 0
         self._settings = SchedulerSettings(workers=NotebookWorkerSettings(**{"namespaces": ("ns",), **workers}))
         self.writes = 0
@@ -71,14 +76,21 @@ class Cluster:
         clocks = Clocks(lambda: self.time, lambda: self.time)
         self.cache = ClusterCache(lambda: None, self._settings, clocks=clocks)
         for name, gpus in NODES.items():
-            body = node(name, gpus)
-            body["status"]["allocatable"]["jupyter-gpu.io/slot"] = "9"
-            self.cache.node_changed(ObjectChange("added", body))
+            self.cache.node_changed(ObjectChange("added", self.node(name, gpus)))
         if self.limit:
             self.cache.limit_changed(read_limit(self.limit))
         for body in self.pods.values():
             self.cache.pod_changed(ObjectChange("added", body))
         self.cache.mark_all_changed()
+
+    def node(self, name: str, gpus: int) -> dict[str, Any]:
+        """Return a node with slots and so many GPUs, of another kind where `kinds` names one: model and GiB."""
+        body = node(name, gpus)
+        body["status"]["allocatable"]["jupyter-gpu.io/slot"] = "9"
+        model, memory = self.kinds.get(name, ("m", 1))
+        found = (Gpu(f"{name}-{index}", index, model, memory * GIB) for index in range(gpus))
+        body["metadata"]["annotations"][INVENTORY] = encode(tuple(found))
+        return body
 
     def put(self, body: dict[str, Any]) -> None:
         """Put an object as the API server has it, and tell the cache."""
@@ -103,9 +115,10 @@ class Cluster:
             self.put(body)
         self.annotate(uid, **{REQUESTED: wants if isinstance(wants, str) else str(wants)})
 
-    def limited(self, most: int) -> None:
-        """The pods of ann together may have so many GPUs."""
-        self.limit = {"metadata": {"name": "ann"}, "spec": {"subject": {"kind": "User", "name": "ann"}, "max": most}}
+    def limited(self, most: int | None = None, **fields: Any) -> None:
+        """The pods of ann together may have so many GPUs, or what other fields of the limit say."""
+        spec = {"subject": {"kind": "User", "name": "ann"}, **fields, **({} if most is None else {"max": most})}
+        self.limit = {"metadata": {"name": "ann"}, "spec": spec}
         self.cache.limit_changed(read_limit(self.limit))
 
     def remove(self, uid: str) -> None:
@@ -197,10 +210,27 @@ class Cluster:
         words = self.pods[uid]["metadata"]["annotations"]
         return decode_service(words[SERVICE]).workers if SERVICE in words and WORKER not in words else ()
 
+    def shares(self, uid: str) -> tuple[GpuShare, ...]:
+        """Return the shares that are allocated to a pod."""
+        text = self.pods[uid]["metadata"]["annotations"].get(ALLOCATED) if uid in self.pods else None
+        return decode_allocated(text).shares if text else ()
+
     def has(self, uid: str) -> int:
         """Return the milli that are allocated to a pod."""
-        text = self.pods[uid]["metadata"]["annotations"].get(ALLOCATED) if uid in self.pods else None
-        return total(decode_allocated(text).shares) if text else 0
+        return total(self.shares(uid))
+
+    def of_kind(self) -> Counter[str]:
+        """Return the milli that all pods have, by model, and the GiB, by ``GiB``."""
+        found: Counter[str] = Counter()
+        for share in (share for uid in self.pods for share in self.shares(uid)):
+            model, memory = self.kinds[share.uuid.partition("-")[0]]
+            found.update({model: share.milli, "GiB": share.milli * memory // 1000})
+        return found
+
+    def elsewhere(self, uid: str) -> int:
+        """Return the GPUs of other nodes that a pod could ever have, as its `service` says."""
+        text = self.pods[uid]["metadata"]["annotations"].get(SERVICE)
+        return decode_service(text).elsewhere // 1000 if text else 0
 
     def whole(self, uid: str) -> int:
         """Return the milli of a notebook and its workers."""
@@ -354,9 +384,7 @@ def test_node_that_has_more_gpus_serves_more(elsewhere: bool) -> None:
     world.notebook("a", 2)
     world.settle()
     assert world.has("a-w1") == 1000 * elsewhere
-    body = node("n0", 2)
-    body["status"]["allocatable"]["jupyter-gpu.io/slot"] = "9"
-    world.cache.node_changed(ObjectChange("changed", body))
+    world.cache.node_changed(ObjectChange("changed", world.node("n0", 2)))
     world.reconcile()
     world.follow()
     world.reconcile()
@@ -433,8 +461,101 @@ def test_worker_that_cannot_be_read_is_nobodys(text: str) -> None:
     assert world.has("x") == 0
 
 
+def wish(milli: int, **fields: Any) -> str:
+    """Return the text of a wish."""
+    return json.dumps({"generation": 9, "milli": milli, **fields})
+
+
+def test_service_says_what_other_nodes_could_give() -> None:
+    """For the end of the slider, also of a pod without workers; anew when another node has other GPUs."""
+    world = Cluster()
+    world.notebook("a", 0)
+    world.notebook("b", 1, "n1")
+    world.settle()
+    assert (world.elsewhere("a"), world.elsewhere("b")) == (3, 2)
+    assert world.parts("a") == ()
+    world.cache.node_changed(ObjectChange("changed", world.node("n2", 3)))
+    world.settle()
+    assert (world.elsewhere("a"), world.elsewhere("b")) == (5, 4)
+    world.cache.node_changed(ObjectChange("removed", world.node("n2", 3)))
+    world.notebook("b", wish(1000, placement="local"))
+    world.settle()
+    assert (world.elsewhere("a"), world.elsewhere("b")) == (2, 0)
+    world._settings = SchedulerSettings()
+    world.restart()
+    world.settle()
+    assert world.elsewhere("a") == 0
+
+
+def test_service_says_nothing_of_nodes_that_keep_workers_out() -> None:
+    """Of a node with a taint only what a pod that tolerates it could have, and only that pod gets GPUs there."""
+    world = Cluster()
+    tainted = world.node("n1", 2)
+    tainted["spec"] = {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}
+    world.cache.node_changed(ObjectChange("changed", tainted))
+    world.notebook("a", 3)
+    world.settle()
+    assert (world.elsewhere("a"), world.whole("a")) == (1, 2000)
+    body = json.loads(json.dumps(world.pods["a"]))
+    body["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
+    world.put(body)
+    world.settle()
+    assert (world.elsewhere("a"), world.whole("a")) == (3, 3000)
+
+
+def test_set_is_on_one_node_within_the_limit() -> None:
+    """What the pod has here counts, too: a limit that permits one here and one elsewhere permits no set of two there."""
+    world = Cluster()
+    world.notebook("a", 1)
+    world.settle()
+    for most, whole in ((2, 1000), (3, 3000), (2, 2000), (None, 3000)):
+        world.limited(most)
+        world.notebook("a", wish(2000, base=1000, set=2000))
+        world.time += 10**6
+        world.settle()
+        assert (most, world.has("a"), world.whole("a")) == (most, 1000, whole)
+        world.notebook("a", 1)
+        world.settle()
+        assert world.whole("a") == 1000
+    world._settings = SchedulerSettings()
+    world.restart()
+    world.notebook("c", wish(0, set=2000), "n1")
+    world.settle()
+    assert world.has("c") == 2000, "the own node serves it, where no other may"
+
+
+def test_limit_of_a_model_holds_across_nodes() -> None:
+    """Of the model that it limits there are so many here and elsewhere together; other models go beyond it."""
+    world = Cluster()
+    world.kinds = {"n0": ("A100", 40), "n1": ("A100", 40), "n2": ("L4", 24)}
+    world.restart()
+    world.limited(models={"A100": 1})
+    world.notebook("a", 2)
+    world.settle()
+    assert world.of_kind()["A100"] == 1000
+    world.limited(models={"A100": 2})
+    world.settle()
+    assert world.of_kind()["A100"] <= 2000
+    assert world.whole("a") == 2000
+
+
+def test_limit_of_memory_holds_across_nodes() -> None:
+    """GPUs of other nodes may be larger: their bytes count, not their number."""
+    world = Cluster()
+    world.kinds = {"n0": ("A", 40), "n1": ("B", 80), "n2": ("B", 80)}
+    world.restart()
+    for most in (40, 120, 60):
+        world.limited(memory=f"{most}GiB")
+        world.notebook("a", 2)
+        world.time += 10**6
+        world.settle()
+        assert world.of_kind()["GiB"] <= most
+        assert world.has("a") == 1000
+
+
 STEP = some.one_of(
     some.tuples(some.just("wish"), some.sampled_from([("a", "n0"), ("b", "n1"), ("c", "n2")]), some.integers(0, 4)),
+    some.tuples(some.just("set"), some.sampled_from([("a", "n0"), ("b", "n1")]), some.integers(1, 3)),
     some.tuples(some.just("limit"), some.integers(1, 4), some.none()),
     some.tuples(some.just("open"), some.sampled_from(["a-w1", "b-w1", "a", "b"]), some.booleans()),
     some.tuples(some.just("restart"), some.none(), some.none()),
@@ -451,6 +572,8 @@ def test_any_history_keeps_limits_and_gives_nothing_twice(steps: Sequence[Any]) 
     for kind, who, what in steps:
         if kind == "wish":
             world.notebook(who[0], what, who[1])
+        elif kind == "set":
+            world.notebook(who[0], wish(1000, set=1000 * what), who[1])
         elif kind == "limit":
             world.limited(who)
             world.time += 10**6
@@ -472,8 +595,8 @@ def test_any_history_keeps_limits_and_gives_nothing_twice(steps: Sequence[Any]) 
     world.settle()
     for uid in ("a", "b", "c"):
         if uid in world.pods:
-            asked = int(world.pods[uid]["metadata"]["annotations"][REQUESTED]) * 1000
-            assert world.whole(uid) <= asked
+            asked = decode_requested(world.pods[uid]["metadata"]["annotations"][REQUESTED])
+            assert world.whole(uid) <= asked.milli + (asked.wish.set or 0)
     world.restart()
     assert world.reconcile() == 0
     assert Service(0).workers == ()

@@ -12,10 +12,11 @@ from hypothesis import strategies as some
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu.model.service import Relation
+from jupyter_gpu.model.service import Relation, WorkerPart
 from jupyter_gpu_scheduler.rules.pairs.choose import KINDS, PairChooser, worker_of
 from jupyter_gpu_scheduler.rules.pairs.relation import Network, location_of, relate
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, PairPolicy
+from jupyter_gpu_scheduler.rules.pairs.workers import promise
 from jupyter_gpu_scheduler.rules.queue.candidates import has_resources, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, known_fits
 from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
@@ -24,7 +25,8 @@ from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS, Policy, preferre
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import ShapeGpu, after, shape_of
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot, NodeFacts
-from tests.builders import GIB, cluster, facts, gpu, inventory, new, pod, uuid
+from jupyter_gpu_scheduler.rules.state.taints import Taint, Toleration
+from tests.builders import GIB, cluster, facts, gpu, inventory, new, pod, requested, uuid
 
 from .networks import LEAF, SOURCE, node, racks, rules
 
@@ -409,3 +411,26 @@ def test_kinds_of_wishes_are_forgotten_in_the_end() -> None:
     for number in range(KINDS + 2):
         assert chooser.for_running(running, Wish(1000, memory=1 + number % (KINDS + 1)))
     assert len(chooser._indexes) == KINDS
+
+
+def test_worker_goes_only_where_kube_scheduler_can_place_it() -> None:
+    """Beside the workers that are promised there, which have no pod yet; and where taints do not keep it out."""
+    taints = frozenset({Taint("gpu", "", "NoSchedule")})
+    about = {"n2": facts(slots=1, cpu=1), "n3": facts(slots=2, cpu=1), "n4": facts(slots=3, taints=taints)}
+    snapshot = cluster({"n1": 0, "n2": 4, "n3": 4, "n4": 4}, about=about)
+    rules = PairPolicy(worker={"cpu": 600})
+    chooser = PairChooser(snapshot, rules)
+    me, open_minded = pod("a", 1, node="n1"), frozenset({Toleration("gpu", None)})
+
+    def where(me: PodState = me) -> str | None:
+        found = chooser.for_running(me, Wish(1000))
+        return found.gpu_node if found else None
+
+    assert where() in ("n2", "n3")
+    snapshot.put_pod(promise(me, requested(1), WorkerPart("w1", "n2"), rules.worker))
+    assert where() == "n3", "its slot is promised"
+    snapshot.put_pod(promise(replace(me, uid="b"), requested(1), WorkerPart("w1", "n3"), rules.worker))
+    assert where() is None, "its CPU is promised"
+    assert where(replace(me, tolerations=open_minded)) == "n4"
+    snapshot.remove_pod("worker:b:w1")
+    assert where() == "n3"

@@ -1,7 +1,8 @@
 """Pure: the best pair of nodes for a pod that wants GPUs.
 
-A pair counts only if the GPUs, the slot and what a worker pod asks for are there on the GPUs' node, and the slot and
-what the pod asks for on the pod's. Of these the one with the most points is the best (`terms`); of equals the one that
+A pair counts only if the GPUs, the slot and what a worker pod asks for are there on the GPUs' node, beside the workers
+that are promised there, and the slot and what the pod asks for on the pod's; and if the pod tolerates the taints of
+both. Of these the one with the most points is the best (`terms`); of equals the one that
 adds less fragmentation, then the one whose nodes are one, then the first by name.
 
 Nodes that could give the GPUs are kept in an index for each kind of wish, and examined again only once they change. A
@@ -10,6 +11,7 @@ node where other pods wait is examined for each pod, as those before it are serv
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resourc
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.taints import tolerated
 
 from .nearest import Nearest, Rated
 from .relation import Location, location_of
@@ -121,7 +124,7 @@ class PairChooser:
 
     def _index(self, worker: PodState) -> _Index:
         """Return the index for a wish, up to date for this worker."""
-        kind = (worker.wish, worker.model_allowances)
+        kind = (worker.wish, worker.model_allowances, worker.tolerations)
         index = self._indexes.pop(kind, None)
         if index is None:
             index = _Index(self._snapshot, self._rules)
@@ -181,8 +184,7 @@ class _Index:
                     self._behind[name] = found
 
     def _examine(self, name: str, found: Fit, worker: PodState, terms: Terms) -> None:
-        facts = self._snapshot.facts(name)
-        if found.fits and facts.ready and has_resources(worker, facts):
+        if found.fits and _takes_worker(self._snapshot, worker, name):
             location = location_of(self._snapshot, name, self._rules.network)
             self._rate_switch(location, terms)
             self.nearest.put(location, terms.of_gpus(self._snapshot, name, found))
@@ -211,6 +213,19 @@ def worker_of(pod: PodState, wish: Wish, rules: PairPolicy) -> PodState:
         selector={},
         blocked=False,
     )
+
+
+def _takes_worker(snapshot: ClusterSnapshot, worker: PodState, name: str) -> bool:
+    """Tell whether a node takes a worker beside those promised there, which kube-scheduler does not know yet."""
+    facts, asks = snapshot.facts(name), Counter(worker.asks)
+    slots = facts.allocatable.get(SLOT, 0) - snapshot.slots_taken(name)
+    for promised in snapshot.nominated(name):
+        if promised.notebook:
+            asks.update(promised.asks)
+            slots -= promised.slots
+    if not facts.ready or slots < worker.slots or not tolerated(facts.taints, worker.tolerations):
+        return False
+    return has_resources(replace(worker, asks=asks), facts)
 
 
 def _asks(pod: PodState) -> Hashable:

@@ -24,6 +24,7 @@ from .offers import OfferedNodes
 from .permitted import permitted
 from .slots_copied import copier
 from .standing import OwnerStanding, next_amount
+from .taints import Toleration
 
 if TYPE_CHECKING:
     from jupyter_gpu.model.limits.pod_limit import PodLimit
@@ -83,6 +84,8 @@ class PodState:
     kube-scheduler's job."""
     selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Labels that its node must have: it is nominated to no other."""
+    tolerations: frozenset[Toleration] = frozenset()
+    """Its tolerations of nodes' taints, which its workers have, too."""
     blocked: bool = False
     """Whether it waits for something other than GPUs: then it keeps its ticket, and keeps nothing back."""
     offered: OfferedNodes | None = field(default=None, hash=False)

@@ -53,6 +53,7 @@ from .images import slot_images
 from .pod_state import PodState
 from .resources import amounts, pod_requests
 from .snapshot import NodeFacts
+from .taints import Taint, own_tolerations, read_taints, read_tolerations
 
 OUR_ANNOTATIONS = (REQUESTED, ALLOCATED, ATTACHED)
 OWNER_ANNOTATIONS = (USERNAME, HUB)
@@ -152,6 +153,8 @@ class NodeRecord:
     """Speed of its uplink in Mbit/s; ``None``: not reported."""
     ready: bool = True
     """Whether its kubelet reports that it is ready; also where nothing is reported."""
+    taints: frozenset[Taint] = frozenset()
+    """Taints that keep pods out."""
     problem: str = ""
     """Reason why its inventory can't be used; empty: it can."""
 
@@ -165,6 +168,7 @@ class NodeRecord:
             network=self.network,
             speed=self.speed,
             ready=self.ready,
+            taints=self.taints,
         )
 
 
@@ -205,6 +209,7 @@ def read_pod(pod: Mapping[str, Any], before: PodRecord | None = None) -> PodReco
         slots=slots,
         asks={name: amount for name, amount in requests.items() if name != objects.SLOT},
         selector=_selector(pod),
+        tolerations=read_tolerations(pod.get("spec")),
         fault=fault,
         owner=owner_of(_annotations(pod, OWNER_ANNOTATIONS), objects.namespace(pod)),
     )
@@ -302,6 +307,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
         network=network_of(gpus or ()),
         speed=speed_of(gpus or ()),
         ready=_is_ready(status),
+        taints=read_taints(spec),
         problem=problem,
     )
 
@@ -341,6 +347,8 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
         kept["metadata"]["ownerReferences"] = [{key: controller.get(key) for key in _REFERENCE}]
     if isinstance(spec, Mapping):
         kept["spec"] = {key: spec[key] for key in _SPEC if key in spec}
+        if own := own_tolerations(spec):
+            kept["spec"]["tolerations"] = own
         for key in ("containers", "initContainers"):
             if isinstance(spec.get(key), list):
                 kept["spec"][key] = [
@@ -357,7 +365,7 @@ def trim_node(node: dict[str, Any]) -> dict[str, Any]:
     spec, status = node.get("spec"), node.get("status")
     kept: dict[str, Any] = {"metadata": {**_trim_metadata(node, (INVENTORY,)), "labels": objects.labels(node)}}
     if isinstance(spec, Mapping):
-        kept["spec"] = {"unschedulable": spec.get("unschedulable")}
+        kept["spec"] = {"unschedulable": spec.get("unschedulable"), "taints": spec.get("taints")}
     if isinstance(status, Mapping):
         conditions = status.get("conditions")
         such = conditions if isinstance(conditions, list) else ()

@@ -23,6 +23,7 @@ from .gpu_kinds import GpuKind, gpu_kind
 from .line import Line
 from .memos import Memos
 from .pod_state import PodKind, PodState
+from .taints import Taint
 from .tickets import Tickets
 
 CPU = "cpu"
@@ -56,6 +57,8 @@ class NodeFacts:
     """Whether its kubelet reports that it is ready; also where nothing is reported."""
     speed: int | None = None
     """Speed of its uplink in Mbit/s; ``None``: not known."""
+    taints: frozenset[Taint] = frozenset()
+    """Taints that keep out pods which do not tolerate them."""
     outside: frozenset[str] = frozenset()
     """UUIDs of its GPUs that outside processes use, which were not granted them: they are given last."""
 
