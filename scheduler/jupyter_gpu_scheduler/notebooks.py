@@ -179,7 +179,7 @@ class Notebooks:
                     if pod.notebook or pod.namespace in self._namespaces:
                         found[pod.notebook or pod.uid] = None
         if self._namespaces and self._reach.update():
-            found |= dict.fromkeys(uid for uid, record in self._records.items() if self._may_have_more(record.state))
+            found |= dict.fromkeys(uid for uid, one in self._records.items() if one.state.namespace in self._namespaces)
         now = self._now()
         found |= dict.fromkeys(uid for uid, at in self._ends.items() if at <= now)
         pods = (self._snapshot.pod(uid) for uid in found)
@@ -189,9 +189,9 @@ class Notebooks:
     def divide(self, uid: str) -> bool:
         """Decide the next step for a notebook; tell whether its ``service`` changed, and so its state."""
         record, notebook = self._records.get(uid), self._snapshot.pod(uid)
-        if record is None or notebook is None or notebook.gone:
+        remote = record.remote or RemoteRecord() if record else None
+        if record is None or notebook is None or notebook.gone or remote is None or remote.identity:
             return False
-        remote = record.remote or RemoteRecord()
         before = self._due.get(uid) or remote.service or Service(0)
         assert isinstance(before, Service)
         asked = self._asked.get(uid)
@@ -217,9 +217,6 @@ class Notebooks:
             return False
         self._due[uid] = after
         return True
-
-    def _may_have_more(self, pod: PodState) -> bool:
-        return bool(pod.node) and pod.namespace in self._namespaces
 
     def _elsewhere(self, notebook: PodState, asked: Requested | None) -> int:
         """Return the milli of other nodes that a notebook could ever have; 0 for one that was never decided about."""

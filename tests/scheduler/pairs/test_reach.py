@@ -32,9 +32,10 @@ def test_largest_other_nodes_count() -> None:
     snapshot.put_pod(pod("b", 1, node="n2"))
     assert not reach.update(), "only GPUs and taints count"
     snapshot.put_node("n5", inventory(1), facts())
-    assert reach.update()
-    snapshot.put_node("n6", inventory(1), facts())
     assert not reach.update(), "a small one changes no answer"
+    snapshot.put_node("n5", inventory(3), facts())
+    assert reach.update()
+    assert reach.elsewhere(pod("a", node="n1")) == 5000
     huge = Reach(cluster({"n1": 1, **{f"m{number}": MAX_MILLI // 8000 + 1 for number in range(8)}}), 8)
     huge.update()
     assert huge.elsewhere(pod("a", node="n1")) == MAX_MILLI

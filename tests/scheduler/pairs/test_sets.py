@@ -14,7 +14,7 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu.model.service import WorkerPart
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
-from jupyter_gpu_scheduler.rules.pairs.sets import Left, has_set, kept, left, set_of
+from jupyter_gpu_scheduler.rules.pairs.sets import Left, alone, has_set, kept, left, set_of
 from jupyter_gpu_scheduler.rules.pairs.split import granted
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from tests.builders import facts, inventory
@@ -35,6 +35,9 @@ def test_what_is_left_beside_a_set() -> None:
     assert left(Wish(MAX_MILLI, set=MAX_MILLI), (), 1).milli == MAX_MILLI
     assert (kept(waits, 500), kept(waits, 1500), kept(waits, 2000)) == (500, 1000, 0)
     assert (has_set((PART,), waits), has_set((PART,), Wish(2000)), has_set((), waits)) == (True, False, False)
+    assert alone(Wish(2000, base=1000, set=2000)) == Wish(1000, set=2000), "nothing else raises it"
+    for wish in (Wish(3000, base=1000, set=2000), Wish(2000, set=2000), Wish(2000, base=1000)):
+        assert alone(wish) is wish
     assert [set_of(Wish(3000, set=2000, topology=word)) for word in (None, "any", "island", "switch")] == [
         *(2000, 2000),
         *(3000, 3000),
@@ -54,6 +57,8 @@ def sets(wants: object, size: float, **fields: Any) -> dict[str, Any]:
         ({"n1": 1, "n2": 1, "n3": 2}, sets(4, 2), {"n1": 1000, "n2": 1000, "n3": 2000}),
         ({"n1": 1, "n2": 4}, sets(4, 2), {"n1": 1000, "n2": 3000}),
         ({"n1": 1, "n2": 1, "n3": 1}, sets(2, 2), {"n1": 1000, "n2": 1000}),
+        ({"n1": 1, "n2": 1, "n3": 1}, sets(2, 2, base=0), {"n1": 0}),
+        ({"n1": 1, "n2": 1, "n3": 2}, sets(3, 2, base=0), {"n1": 1000, "n3": 2000}),
         ({"n1": 2, "n2": 1}, sets(0, 2), {"n1": 2000}),
         ({"n1": 1, "n2": 1}, sets(0, 2), {"n1": 0}),
         ({"n1": 1, "n2": 2}, sets(1, 2, placement="local"), {"n1": 1000}),
@@ -222,10 +227,7 @@ def check_set(world: World, uid: str) -> None:
     here = granted(world.snapshot, state)
     if not size or here >= size:
         return
-    beside = sum(part.milli for part in parts)
-    if has_set(parts, wish):
-        assert here + beside <= max(wish.milli, size, here + size, beside)
-    elif len(parts) < world.most:
+    if not has_set(parts, wish) and len(parts) < world.most:
         found = PairChooser(world.snapshot, RULES).for_running(
             state, with_amount(wish, size), {part.node for part in parts}
         )

@@ -5,7 +5,7 @@ Only the nodes with most GPUs matter, so of all changes of nodes few change an a
 
 from __future__ import annotations
 
-from heapq import nlargest
+from heapq import nsmallest
 
 from jupyter_gpu.model.quantity import MAX_MILLI, MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
@@ -23,7 +23,7 @@ class Reach:
         self._most = most  # workers of a notebook
         self._read: int | None = None
         self._known: dict[str, tuple[int, Taints]] = {}  # GPUs and taints of each node with GPUs
-        self._largest: dict[Taints, list[tuple[int, str]]] = {}
+        self._largest: dict[Taints, list[tuple[int, str]]] = {}  # numbers of GPUs below 0, so the largest are first
 
     def update(self) -> bool:
         """Read the nodes that changed; tell whether any answer may be another now."""
@@ -37,16 +37,16 @@ class Reach:
             return False
         groups: dict[Taints, list[tuple[int, str]]] = {}
         for name, (count, taints) in self._known.items():
-            groups.setdefault(taints, []).append((count, name))
+            groups.setdefault(taints, []).append((-count, name))
         before = self._largest
-        self._largest = {taints: nlargest(self._most + 1, group) for taints, group in groups.items()}
+        self._largest = {taints: nsmallest(self._most + 1, group) for taints, group in groups.items()}
         return self._largest != before
 
     def elsewhere(self, pod: PodState) -> int:
         """Return the milli of all GPUs of other nodes that a running pod could ever have."""
         groups = (group for taints, group in self._largest.items() if tolerated(taints, pod.tolerations))
-        counts = nlargest(self._most, (count for group in groups for count, name in group if name != pod.node))
-        return min(MAX_MILLI, sum(counts) * MILLI_PER_GPU)
+        counts = nsmallest(self._most, (count for group in groups for count, name in group if name != pod.node))
+        return min(MAX_MILLI, -sum(counts) * MILLI_PER_GPU)
 
     def _note(self, name: str) -> bool:
         """Note the GPUs and taints of a node; tell whether they are others than before."""

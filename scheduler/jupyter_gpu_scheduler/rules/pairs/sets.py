@@ -8,6 +8,7 @@ node it keeps, as far as it wishes GPUs for themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
@@ -24,6 +25,16 @@ class Left(NamedTuple):
     """The most of it for the own node, if that could ever serve the set; otherwise it is ``rest``."""
     rest: int
     """The same without the set."""
+
+
+def alone(wish: Wish) -> Wish:
+    """Return ``wish`` with the amount that is wished whether or not it is a set.
+
+    Where nothing but the set raises the amount above the base, that is the base: pieces of a set are of no use.
+    """
+    if wish.set is None or wish.base is None or wish.milli > wish.set:
+        return wish
+    return replace(wish, milli=wish.base, base=None)
 
 
 def set_of(wish: Wish) -> int:

@@ -35,7 +35,7 @@ from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
 from .choose import LOCAL, PairChooser
 from .relation import location_of, relate
-from .sets import has_set, kept, left, set_of
+from .sets import alone, has_set, kept, left, set_of
 from .terms import PairPolicy
 from .workers import own_part
 
@@ -71,7 +71,7 @@ class Splitter:
         ``notebook`` is in the snapshot, and wishes what is left of ``wish`` for its own node. ``used``: ids of workers
         whose pods may still be there. Call this again once the snapshot has the parts: it comes to rest.
         """
-        parts = tuple(worker.part for worker in workers)
+        parts, wish = tuple(worker.part for worker in workers), alone(wish)
         lost = self._given_back(notebook, wish, workers)
         if lost:
             return _changed(parts, {uid: -milli for uid, milli in lost.items()})
@@ -227,16 +227,16 @@ def on_own_node(snapshot: ClusterSnapshot, pod: PodState, parts: Sequence[Worker
 
     ``anywhere``: other nodes may serve the rest; otherwise it wishes no more than for its own.
     """
-    found, has_wish = own_part(pod, parts), pod.requested and pod.requested.wish
-    if not has_wish or not found.requested or not (anywhere or has_wish.set):
+    found = own_part(pod, parts)
+    if not pod.requested or not found.requested or not (anywhere or pod.requested.wish.set):
         return found
-    most = most_here(snapshot, found)
-    if has_wish.set and pod.node:
-        able, beside = found.requested.milli if most is None else most, left(has_wish, parts, pod.has)
-        here = beside.here if able >= set_of(has_wish) else beside.rest
+    most, wish = most_here(snapshot, found), alone(pod.requested.wish)
+    if wish.set and pod.node:
+        able, beside = found.requested.milli if most is None else most, left(wish, parts, pod.has)
+        here = beside.here if able >= set_of(wish) else beside.rest
         most = here if here < able else most
         if not anywhere:
-            return replace(found, requested=replace(found.requested, wish=with_amount(has_wish, here)))
+            return replace(found, requested=replace(found.requested, wish=with_amount(wish, here)))
     return replace(found, most_here=most if anywhere else None)
 
 

@@ -17,7 +17,7 @@ from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 
-from .sets import left
+from .sets import alone, left
 
 FIRST = 0
 """The ticket of a worker that has none yet. It was served behind all that waited when its part was made, and comes
@@ -50,7 +50,7 @@ def own_part(pod: PodState, parts: Sequence[WorkerPart]) -> PodState:
     asked = pod.requested
     if asked is None or not (asked.wish.set or any(part.milli for part in parts)):
         return pod
-    wish = asked.wish if pod.node else replace(asked.wish, set=None)
+    wish = alone(asked.wish) if pod.node else replace(asked.wish, set=None)
     return replace(pod, requested=_with(asked, left(wish, parts, pod.has).milli))
 
 
