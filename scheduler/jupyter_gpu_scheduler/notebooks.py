@@ -114,7 +114,8 @@ class Notebooks:
             self._asked[state.uid] = state.requested
         else:
             self._asked.pop(state.uid, None)
-        anywhere = bool(state.requested) and self._allowed(state) and may_be_split(state.requested.wish)
+        asked = state.requested
+        anywhere = asked is not None and self._allowed(state) and may_be_split(asked.wish)
         return on_own_node(self._snapshot, state, parts, anywhere=anywhere)
 
     def workers_of(self, uid: str) -> tuple[tuple[str, ...], tuple[PodState, ...], tuple[str, ...]]:

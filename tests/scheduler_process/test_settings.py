@@ -121,6 +121,8 @@ def test_unsupported_field_type_fails_at_first_use() -> None:
         ({"policy": {"name": "best"}}, "best"),
         ({"policy": {"weights": {"beauty": 1}}}, "beauty"),
         ({"policy": 3}, "'policy' must be a JSON object"),
+        ({"workers": {"cpu": 1}}, "must be text"),
+        ({"workers": {"memory": "1 GB"}}, "must be an amount such as 100m or 8Gi"),
     ],
 )
 def test_senseless_combinations_are_refused(body: Any, words: str) -> None:

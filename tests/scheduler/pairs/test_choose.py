@@ -427,6 +427,7 @@ def test_worker_goes_only_where_kube_scheduler_can_place_it() -> None:
         return found.gpu_node if found else None
 
     assert where() in ("n2", "n3")
+    snapshot.put_pod(new("waits", 1, ticket=9, on="n2"))
     snapshot.put_pod(promise(me, requested(1), WorkerPart("w1", "n2"), rules.worker))
     assert where() == "n3", "its slot is promised"
     snapshot.put_pod(promise(replace(me, uid="b"), requested(1), WorkerPart("w1", "n3"), rules.worker))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu.model.service import WorkerPart
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
@@ -168,14 +169,16 @@ def test_set_moves_whole_from_a_node_that_fails() -> None:
     assert world.shape("a") == {"n1": 0, "n3": 2000}
 
 
-def test_surplus_beside_a_set_comes_home_alone() -> None:
-    """Of three closed ones the own node can serve one: the set stays where it is."""
+@pytest.mark.parametrize("limit", [None, PodLimit(None, None)])
+def test_surplus_beside_a_set_comes_home_alone(limit: PodLimit | None) -> None:
+    """Of three closed ones the own node can serve one: the set stays where it is. So it is in a fair line."""
     world = World({"n1": 1, "n2": 3})
     world.notebook("other", 1)
     world.settle()
     world.notebook("a", **sets(3, 2))
     world.settle()
     assert world.shape("a") == {"n1": 0, "n2": 3000}
+    world.snapshot.put_pod(replace(world.state("a"), pod_limit=limit))
     world.notebook("other", 0)
     world.settle()
     assert world.shape("a") == {"n1": 1000, "n2": 2000}

@@ -130,7 +130,8 @@ class Splitter:
 
     def _comes_home(self, notebook: PodState, wish: Wish, workers: Sequence[Worker]) -> dict[str, int] | None:
         parts, asked = tuple(worker.part for worker in workers), notebook.requested
-        for worker in _newest_first(workers) if asked else ():
+        assert asked is not None
+        for worker in _newest_first(workers):
             for amount in _may_leave(worker, parts, wish, _by_use(worker)[UseClass.CLOSED]):
                 change = {worker.part.id: -amount}
                 after = _changed(parts, change)
