@@ -57,7 +57,7 @@ def test_scheduler_has_the_same_settings() -> None:
     resources = {"requests": {"cpu": "1.5", "memory": "2Gi"}}
     workers = {**ENABLED["workers"], "perPod": 2, "graceSeconds": 60.5, "pod": {"resources": resources}}
     assert settings({"workers": workers}) == NotebookWorkerSettings(("alice",), 2, 60.5, 1500, 2 * 1024**3)
-    own = {"settings": {"workers": {"namespaces": []}}}
+    own: dict[str, Any] = {"settings": {"workers": {"namespaces": []}}}
     assert settings({**ENABLED, "scheduler": own}).namespaces == ()
 
 

@@ -416,7 +416,7 @@ def test_kinds_of_wishes_are_forgotten_in_the_end() -> None:
 def test_worker_goes_only_where_kube_scheduler_can_place_it() -> None:
     """Beside the workers that are promised there, which have no pod yet; and where taints do not keep it out."""
     taints = frozenset({Taint("gpu", "", "NoSchedule")})
-    about = {"n2": facts(slots=1, cpu=1), "n3": facts(slots=2, cpu=1), "n4": facts(slots=3, taints=taints)}
+    about = {"n2": facts(slots=1, cpu=4), "n3": facts(slots=2, cpu=1), "n4": facts(slots=3, taints=taints)}
     snapshot = cluster({"n1": 0, "n2": 4, "n3": 4, "n4": 4}, about=about)
     rules = PairPolicy(worker={"cpu": 600})
     chooser = PairChooser(snapshot, rules)

@@ -112,7 +112,7 @@ def test_part_in_use_stays_beside_a_set() -> None:
     world.notebook("a", 1)
     world.settle()
     world.use("a-w1", 10)
-    world.snapshot.put_node("n3", [replace(gpu, uuid=f"new-{gpu.index}") for gpu in inventory(2)], facts())
+    world.snapshot.put_node("n3", tuple(replace(gpu, uuid=f"new-{gpu.index}") for gpu in inventory(2)), facts())
     world.notebook("a", **sets(2, 2, base=1000))
     world.settle()
     assert world.shape("a") == {"n1": 0, "n2": 1000, "n3": 2000}
@@ -164,7 +164,7 @@ def test_set_moves_whole_from_a_node_that_fails() -> None:
     world.failed.add("a-w1")
     world.divide("a")
     assert world.shape("a") == {"n1": 0, "n2": 2000}
-    world.snapshot.put_node("n3", [replace(gpu, uuid=f"new-{gpu.index}") for gpu in inventory(2)], facts())
+    world.snapshot.put_node("n3", tuple(replace(gpu, uuid=f"new-{gpu.index}") for gpu in inventory(2)), facts())
     world.divide("a")
     assert world.shape("a") == {"n1": 0, "n3": 2000}
 
