@@ -23,8 +23,8 @@ from .lib.notebook_trace import Session, drawn, peak, recorded
 _COMMAND = "scripts/bench pairs"
 _NOTEBOOKS = 40
 _SEEDS = range(3)
-_WAITING = 8.0  # per cent of the cells; a set of eight needs an empty node
-_REMOTE = 40.0  # per cent of the cells
+_WAITING = 5.0  # per cent of the cells
+_REMOTE = 30.0  # per cent of the cells
 _END, _BEGIN, _ASK = range(3)
 """Events of one minute, in their order."""
 
