@@ -127,18 +127,19 @@ class ServerGpus:
 
         return self._runner.run(resize({**fields(amount), "overrule": True}, None))
 
-    def at_least(self, amount: float | str, *, timeout: float | None = None) -> AtLeast:
+    def at_least(self, amount: float | str, *, timeout: float | None = None, together: bool = False) -> AtLeast:
         """Return a context manager, for `with` and `async with`: inside it, at least ``amount`` GPUs are attached.
 
         The server keeps what each block needs: it takes only what is missing, gives back at the end what no other block
         needs, whatever happens inside, and does the same when this process ends. Blocks may be nested and may overlap,
-        also those of other notebooks. If the time is over before all are there, nothing stays taken.
+        also those of other notebooks. If the time is over before all are there, nothing stays taken. ``together``: all
+        on one node, where a cluster serves you from several.
         """
         from .arguments import fields, seconds
         from .blocks import AtLeast
 
         milli, left = fields(amount)["milli"], seconds(timeout)
-        return AtLeast(self._runner, milli, lambda: self._patience(left))
+        return AtLeast(self._runner, milli, lambda: self._patience(left), together=together)
 
     def run(self, function: Callable[..., R], /, *args: Any, gpus: float | str = 1, **named: Any) -> R:
         """Call ``function(*args, **named)`` in another process that sees the GPUs of now, and return its result.

@@ -23,7 +23,7 @@ from jupyter_gpu.model.errors import GpuError, NotPermitted, ServerUnreachable
 from jupyter_gpu.model.reservation import ReservationOwner
 
 from .client import Client, delete_reservation
-from .waiting import Patience, take
+from .waiting import Patience, Steps, take
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -41,14 +41,14 @@ _PATIENCE = 600.0
 class AtLeast:
     """See `ServerGpus.at_least`. One instance can be entered again, also inside itself."""
 
-    def __init__(self, gpu: Runner, milli: int, patience: Callable[[], Patience]) -> None:
-        self._gpu, self._milli, self._patience = gpu, milli, patience
+    def __init__(self, gpu: Runner, milli: int, patience: Callable[[], Patience], *, together: bool = False) -> None:
+        self._gpu, self._milli, self._patience, self._together = gpu, milli, patience, together
         self._keys: list[tuple[int, str]] = []
 
     def __enter__(self) -> GpuStatus:
         key = secrets.token_hex(16)
         try:
-            status = self._gpu.run(take(key, self._milli, owner(), self._patience()))
+            status = self._gpu.run(self._take(key))
             self._keys.append((os.getpid(), key))
         except BaseException as error:
             job = GiveBack(self._gpu.client, key)
@@ -67,7 +67,7 @@ class AtLeast:
     async def __aenter__(self) -> GpuStatus:
         key = secrets.token_hex(16)
         try:
-            status = await self._gpu.arun(take(key, self._milli, owner(), self._patience()))
+            status = await self._gpu.arun(self._take(key))
             self._keys.append((os.getpid(), key))
         except BaseException as error:
             job = GiveBack(self._gpu.client, key)
@@ -82,6 +82,9 @@ class AtLeast:
         if job := self._give_back():
             await job.wait_async()
             job.report(error)
+
+    def _take(self, key: str) -> Steps:
+        return take(key, self._milli, owner(), self._patience(), together=self._together)
 
     def _give_back(self) -> GiveBack | None:
         pid, key = self._keys.pop()

@@ -56,9 +56,13 @@ def put_request(fields: Mapping[str, Any], generation: int | None = None) -> Cal
     return Call("PUT", "request", fields if generation is None else {**fields, "generation": generation})
 
 
-def put_reservation(key: str, milli: int, owner: ReservationOwner) -> Call:
-    """Return the call that reserves ``milli`` until `delete_reservation`, or until ``owner`` ends."""
-    return Call("PUT", f"reservations/{key}", {"milli": milli, "owner": owner.to_json()})
+def put_reservation(key: str, milli: int, owner: ReservationOwner, *, together: bool = False) -> Call:
+    """Return the call that reserves ``milli`` until `delete_reservation`, or until ``owner`` ends.
+
+    ``together``: on one node.
+    """
+    body = {"milli": milli, "owner": owner.to_json()}
+    return Call("PUT", f"reservations/{key}", {**body, "together": True} if together else body)
 
 
 def delete_reservation(key: str) -> Call:

@@ -225,13 +225,17 @@ def _newer(view: View, patience: Patience) -> Steps:
         pause = min(2 * pause, 4.0)
 
 
-def take(key: str, milli: int, owner: ReservationOwner, patience: Patience) -> Steps:
-    """Reserve ``milli`` under ``key`` and wait until they are attached. The caller ends it, also after an error."""
-    view = first = yield put_reservation(key, milli, owner)
+def take(key: str, milli: int, owner: ReservationOwner, patience: Patience, *, together: bool = False) -> Steps:
+    """Reserve ``milli`` under ``key`` and wait until they are attached. The caller ends it, also after an error.
+
+    ``together``: on one node.
+    """
+    call = put_reservation(key, milli, owner, together=together)
+    view = first = yield call
     try:
-        while view.status.attached < milli:
+        while (view.together if together and view.workers else view.status.attached) < milli:
             if view.instance != first.instance:  # a restarted server knows no reservations
-                view = first = yield put_reservation(key, milli, owner)
+                view = first = yield call
                 continue
             if view.status.requested < milli:
                 raise StaleGeneration(

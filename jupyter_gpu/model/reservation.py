@@ -8,6 +8,7 @@ it ends with. These rules hold:
 - Code changes the base and no reservation: a block keeps what it needs until it ends.
 - A person has the last word: the slider *overrules* the reservations that need more than it says, and they end. So does
   any other writer of the wish (`kubectl annotate`, an arbiter that takes a share away).
+- A reservation may need its GPUs on one node, as one process uses them: a *set*. The largest one is in the wish.
 - The base is recorded with the wish. Reservations are not: a server that starts again has none, and falls back to the
   base.
 """
@@ -80,15 +81,31 @@ class Reservation(NamedTuple):
     owner: ReservationOwner
     generation: int = 0
     """Generation of the wish in which it counts first: a later wish for less overrules it."""
+    together: bool = False
+    """Whether all of it is needed on one node."""
+
+    @property
+    def need(self) -> Need:
+        """The amounts that it needs."""
+        return Need(self.milli, self.milli if self.together else 0)
+
+
+class Need(NamedTuple):
+    """The amounts that reservations need together: the largest, and the largest on one node."""
+
+    milli: int = 0
+    set: int = 0
 
 
 def decode_reservation(key: str, body: bytes) -> Reservation:
     """Read the body of ``PUT reservations/<key>``; raises `InvalidRequest` or `TooLarge`."""
     try:
         fields = strict.an_object(strict.loads(body, MAX_RESERVATION_BYTES), "body")
-        strict.no_unknown(fields, ("milli", "owner"))
+        strict.no_unknown(fields, ("milli", "owner", "together"))
         milli = strict.required(fields, "milli", strict.integer(0, MAX_RESERVATION_MILLI))
-        return Reservation(_read_key(key, "key"), milli, strict.required(fields, "owner", ReservationOwner.from_json))
+        owner = strict.required(fields, "owner", ReservationOwner.from_json)
+        together = strict.optional(fields, "together", strict.boolean) or False
+        return Reservation(_read_key(key, "key"), milli, owner, together=together)
     except strict.OversizeError as error:
         raise TooLarge(str(error)) from None
     except strict.FieldError as error:
@@ -112,25 +129,27 @@ def own(wish: Wish | None) -> Wish:
     return Wish(0) if wish is None else replace(wish, milli=base_of(wish), base=None, set=None)
 
 
-def need(reservations: Iterable[Reservation]) -> int:
-    """Return the amount that ``reservations`` need together: the largest."""
-    return max((reservation.milli for reservation in reservations), default=0)
+def need(reservations: Iterable[Reservation]) -> Need:
+    """Return what ``reservations`` need together."""
+    needs = [reservation.need for reservation in reservations]
+    return Need(max((one.milli for one in needs), default=0), max((one.set for one in needs), default=0))
 
 
-def raised(wish: Wish | None, needed: int) -> Wish:
-    """Return ``wish`` with the same base, and at least ``needed`` milli, in whole shares if it is cut into shares.
+def raised(wish: Wish | None, needed: Need) -> Wish:
+    """Return ``wish`` with the same base, and at least what is ``needed``, in whole shares if it is cut into shares.
 
     Raises `InvalidRequest` if these are more than a pod can have.
     """
     alone = own(wish)
     unit = alone.each or 1
-    milli = -(-needed // unit) * unit
+    milli, together = (-(-amount // unit) * unit for amount in needed)
     if alone.each and milli // unit > MAX_GPUS:
         raise InvalidRequest(
             f"GPUs are asked for in shares of {format_gpus(unit)}, and {count_gpus(milli)} would be more than "
             f"{MAX_GPUS} of them. Ask for larger shares first.",
             field="each",
         )
+    alone = replace(alone, set=together or None)
     return alone if milli <= alone.milli else replace(alone, milli=milli, base=alone.milli)
 
 
@@ -140,9 +159,10 @@ def overruled(reservations: Iterable[Reservation], view: View) -> tuple[Reservat
     return tuple(one for one in reservations if view.generation > one.generation and wanted < one.milli)
 
 
-def idle(wish: Wish | None, needed: int) -> bool:
+def idle(wish: Wish | None, needed: Need) -> bool:
     """Tell whether ``wish`` is for more than its base and ``needed``, as after the end of a reservation."""
-    return wish is not None and wish.base is not None and wish != raised(wish, needed)
+    has_more = wish is not None and (wish.base is not None or wish.set is not None)
+    return has_more and wish != raised(wish, needed)
 
 
 class Block(NamedTuple):

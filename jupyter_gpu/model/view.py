@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import strict
 from .annotations import Allocated, Attached, Requested
-from .gpu import Gpu, read_command
+from .gpu import Gpu, read_command, total
 from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .status import Status, status
 from .stranger import MAX_STRANGERS, Stranger
@@ -183,6 +183,16 @@ class View:
     def status(self) -> Status:
         """The status, computed and never stored."""
         return status(self.requested, self.allocated, self.attached, self.workers)
+
+    @property
+    def together(self) -> int:
+        """Milli that one process can use: the most that is attached on one node."""
+        return max(self.here, *(worker.usable for worker in self.workers)) if self.workers else self.here
+
+    @property
+    def here(self) -> int:
+        """Milli that is attached on the pod's own node."""
+        return total(self.attached.shares) if self.attached else 0
 
     @property
     def user_limit(self) -> PodLimit | None:

@@ -1,4 +1,4 @@
-"""One cell of the notebook in a kernel of its own worker, whose namespace stays for the next one.
+"""One cell of the notebook in a kernel of a worker, whose namespace stays for the next one.
 
 What the cell reads goes there, unless it is there already and unchanged; what it assigns comes back, or stays there
 with a handle (`rules.shipping` decides). A cell is never run twice: it may have had effects.
@@ -19,9 +19,9 @@ from jupyter_gpu.remote.codec import Measured, Namespace
 from jupyter_gpu.remote.connection import Connection, Listener
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost
 from jupyter_gpu.remote.handles import Handle, Handles
-from jupyter_gpu.remote.own_worker import OwnWorker, Seat
+from jupyter_gpu.remote.own_worker import OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules import shipping
-from jupyter_gpu.remote.rules.keeping import usable
+from jupyter_gpu.remote.rules.keeping import HERE
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import Back, Sending, There
 
@@ -58,17 +58,22 @@ class Cell:
         if failed:
             raise self._refusal(Sending(refused=failed))
 
-    def run(self, view: View, *, ends: bool) -> None:
-        """Run it with the GPUs of a view; raises what the cell raises, and `WorkerLost`.
+    def run(self, wanted: Wanted, view: View, *, ends: bool) -> None:
+        """Run it with the GPUs that it wants; raises what the cell raises, and `WorkerLost`.
 
         ``ends``: the worker's kernel ends with it, so nothing can stay there.
         """
-        seat = self._worker.take(self, usable, view, lambda: False)
+        seat = self._worker.take(self, wanted, view, lambda: False)
         try:
             self._run(seat, ends)
         except WorkerLost as error:
-            seat.lose()
-            error.add_note(gettext("The cell may have had effects and is not run again. What was only there is lost."))
+            note = gettext("The cell may have had effects and is not run again. What was only there is lost.")
+            if seat.place == HERE:
+                seat.lose()
+            else:  # perhaps it is the connection only
+                note = gettext("The cell may have had effects and is not run again. What was only there is used again "
+                               "if that worker is found again.")  # fmt: skip
+            error.add_note(note)
             raise
         finally:
             self._worker.rest(self)
@@ -192,13 +197,15 @@ def handle_of(seat: Seat, space: Namespace, name: str, kind: str, size: int | No
     connection = seat.connection
     assert connection is not None
     drop = partial(dropped, seat)
-    made = Handle(name, connection.address.where, kind, size, partial(fetched, connection, space), drop)
+    made = Handle(name, connection.address.where, kind, size, partial(fetched, seat, space), drop)
     seat.handles.append(made)
     return made
 
 
-def fetched(connection: Connection, space: Namespace, name: str) -> Any:
+def fetched(seat: Seat, space: Namespace, name: str) -> Any:
     """Return a value that stayed in a worker; it is bound to no name. Raises `CannotSend` and `WorkerLost`."""
+    connection = seat.connection
+    assert connection is not None
     chunks, failed, _ = connection.pull([name], host_copies=True)
     found, unread = codec.loaded(space, chunks)
     for why in (failed, unread):

@@ -2,6 +2,8 @@
 
 Where it runs is decided before IPython reads the cell. In this kernel it is the cell that it is, with a line in place
 of the magic that holds the GPUs until its end; so top-level ``await``, line numbers and its last value stay as ever.
+Where other nodes serve the pod as well, it is not known before from which one the GPUs come: then a cell runs in this
+kernel only if they are there already.
 """
 
 from __future__ import annotations
@@ -99,12 +101,13 @@ def can_use(milli: int) -> bool:
     from jupyter_gpu.kernel.cuda.guard import guard
 
     mine = guard()
-    if mine.can_use_new:
-        return True
     try:
-        return not mine.notice() and gpu.status().attached * 1000 >= milli
+        view = gpu.status().view
     except GpuError:  # the request for GPUs says so
         return True
+    if mine.can_use_new and not view.workers:
+        return True
+    return (mine.can_use_new or not mine.notice()) and view.here >= milli
 
 
 def hold(shell: Any, line: str) -> None:
@@ -112,8 +115,14 @@ def hold(shell: Any, line: str) -> None:
     from jupyter_gpu.kernel.api import gpu
 
     options = read(line)
-    block = gpu.at_least(options.gpus, timeout=options.timeout)
-    block.__enter__()
+    block = gpu.at_least(options.gpus, timeout=options.timeout, together=True)
+    view = block.__enter__().view
+    if view.workers and view.here < int(fields(options.gpus)["milli"]):  # the first of another node
+        block.__exit__(None, None, None)
+        raise GpuError(
+            gettext("The GPUs for this cell came from another node, for the first time, and it had begun here already. "
+                    "Run it again: it runs there.")
+        )  # fmt: skip
     inner = 0  # cells that a magic in this cell runs
 
     def begin(*_: object) -> None:

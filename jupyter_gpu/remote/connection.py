@@ -72,7 +72,8 @@ class WorkerAddress:
             made.identity = identity
         if kind == zmq.SUB:
             made.subscribe(b"")
-        made.connect(f"tcp://{self.address}:{port}")
+        made.ipv6 = ":" in self.address
+        made.connect(f"tcp://[{self.address}]:{port}" if made.ipv6 else f"tcp://{self.address}:{port}")
         return made
 
 
@@ -165,11 +166,17 @@ class Listener:
 class Connection:
     """The channels of one kernel in a worker, for one request at a time."""
 
-    def __init__(self, address: WorkerAddress, kernel: str, folder: str) -> None:
-        """Raises `WorkerRefused` and `WorkerLost`."""
+    def __init__(self, address: WorkerAddress, kernel: str, folder: str, before: Connection | None = None) -> None:
+        """Raises `WorkerRefused` and `WorkerLost`.
+
+        ``before``: a connection to a kernel of this name that was lost. What runs there from it is interrupted.
+        """
         self.address, self.kernel = address, kernel
         started = ask(address, Start(kernel, folder, PYTHON))
         assert isinstance(started, Started)
+        self._started = started
+        self.latest = ""
+        """Id of the latest request."""
         self._session = Session(key=started.key.encode())
         self._context = zmq.Context()
         self._lock = threading.Lock()
@@ -188,9 +195,15 @@ class Connection:
             for socket in (self._shell, self._monitor, self._stdin, self._control, self._iopub):
                 self._poller.register(socket, zmq.POLLIN)
             self._greet()
+            if before is not None and self.continues(before):
+                self._session.send(self._control, "interrupt_request", {"of": before.latest})
         except BaseException:
             self.close()
             raise
+
+    def continues(self, before: Connection) -> bool:
+        """Tell whether it leads to the same process as a connection before: each kernel has a key of its own."""
+        return self._started.key == before._started.key
 
     def _greet(self) -> None:
         """Wait for the welcome of the iopub channel: what is published before it would be lost."""
@@ -217,6 +230,10 @@ class Connection:
         """End the kernel and the connection; a request that runs, in another thread, ends with `WorkerLost`."""
         with suppress(WorkerLost, WorkerRefused):  # the first process has ended, and the kernel with it
             self.kill(patience)
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the channels as soon as no request runs."""
         with self._lock:  # sockets are of one thread at a time
             self.close()
 
@@ -347,6 +364,7 @@ class Connection:
             with interrupts.taken():
                 try:
                     message = self._session.msg(kind, dict(content))
+                    self.latest = message["header"]["msg_id"]
                     self._session.send(self._shell, message, buffers=list(buffers))
                     pending = _Request(message["header"]["msg_id"], listener or Listener(), not replies, transfer)
                     with self._moving(transfer):

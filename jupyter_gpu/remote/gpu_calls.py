@@ -1,7 +1,7 @@
 """`gpu.run`, `gpu.arun` and `gpu.map`: functions of this program, called in a process that sees the GPUs of now.
 
-Around each call stands a block of `gpu.at_least`. The process is a kernel of this program's own worker (`own_worker`).
-Where the block had to ask for more GPUs than there were, that kernel ends before they are given back.
+Around each call stands a block of `gpu.at_least`, whose GPUs are on one node. The process is a kernel of a worker there
+(`own_worker`). Where the block had to ask for more GPUs than there were, that kernel ends before they are given back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.handles import Handle, Handles, Remote
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
-from jupyter_gpu.remote.rules.keeping import Gpus, sets, usable
+from jupyter_gpu.remote.rules.keeping import Choice, choice, free_set
 from jupyter_gpu.remote.rules.shipping import There
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class GpuCalls:
         milli = amount(gpus)
         call = Call(self.worker, function, arguments, named, alone=True)
         with self._held(gpus, milli) as (view, _):
-            return call.run(usable, view)
+            return call.run(lambda now: choice(now, milli), view)
 
     def keep(
         self,
@@ -75,7 +75,7 @@ class GpuCalls:
                 field="gpus",
             )
         with self._held(gpus, milli) as (view, _):
-            handle: Handle = call.run(usable, view)
+            handle: Handle = call.run(lambda now: choice(now, milli), view)
         self._handles.add(handle)
         return handle
 
@@ -84,7 +84,7 @@ class GpuCalls:
         milli = amount(gpus)
         cell = Cell(self.worker, self._handles, namespace(), code)
         with self._held(gpus, milli, timeout) as (view, ends):
-            cell.run(view, ends=ends)
+            cell.run(lambda now: choice(now, milli), view, ends=ends)
 
     async def arun(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
@@ -93,7 +93,7 @@ class GpuCalls:
         milli = amount(gpus)
         call = Call(self.worker, function, arguments, named)
         async with self._aheld(gpus, milli) as view:
-            return await _in_thread(call, lambda: call.run(usable, view))
+            return await _in_thread(call, lambda: call.run(lambda now: choice(now, milli), view))
 
     def map(
         self, function: Callable[..., Any], items: Iterable[Any], gpus: float | str, return_exceptions: bool
@@ -115,7 +115,7 @@ class GpuCalls:
         """Hold GPUs meanwhile; yield the view of now, and whether the worker's kernels end with the block."""
         before = self._runner.run(_now()).view
         ends = before.status.requested < milli
-        with self._at_least(gpus, timeout=timeout) as status:
+        with self._at_least(gpus, timeout=timeout, together=True) as status:
             try:
                 yield status.view, ends
             finally:
@@ -125,7 +125,7 @@ class GpuCalls:
     @asynccontextmanager
     async def _aheld(self, gpus: float | str, milli: int) -> AsyncIterator[View]:
         before = (await self._runner.arun(_now())).view
-        async with self._at_least(gpus) as status:
+        async with self._at_least(gpus, together=True) as status:
             try:
                 yield status.view
             finally:
@@ -203,7 +203,7 @@ class Map:
         self._milli, self._keep_on = milli, keep_on
         self._first: Call | None = self._made(0)
         self._waiting = list(reversed(range(len(items))))
-        self._running: dict[int, tuple[Gpus, Call]] = {}
+        self._running: dict[int, tuple[Choice, Call]] = {}
         self._results: dict[int, Any] = {}
         self._error: BaseException | None = None
 
@@ -244,17 +244,16 @@ class Map:
         return not (self._running or self._free) and self._view.status.requested < self._milli
 
     @property
-    def _free(self) -> Gpus | None:
+    def _free(self) -> Choice | None:
         """The GPUs for the next call; None if there is none to start now."""
         if not self._waiting:
             return None
-        taken = [given for given, _ in self._running.values()]
-        return next(iter(sets(usable(self._view), self._milli, taken)), None)
+        return free_set(self._view, self._milli, [given.gpus for given, _ in self._running.values()])
 
     def _made(self, index: int) -> Call:
         return Call(self._worker, self._function, [self._items[index]], {})
 
-    def _start(self, index: int, given: Gpus, view: View) -> None:
+    def _start(self, index: int, given: Choice, view: View) -> None:
         call, self._first = self._first, None
         try:
             call = call or self._made(index)

@@ -1,7 +1,9 @@
-"""The worker of this process: its kernels serve calls, rest between them, and end before their GPUs are given back.
+"""The kernels of this process in workers: they serve calls, rest between them, and end before GPUs are given back.
 
-`keeping` says which kernel serves which call, and how long one is kept. The first process of the worker starts with the
-first call and ends with this process. A process that is forked from this one has none of it, and starts its own.
+`keeping` says which kernel serves which call, and how long one is kept. Beside this process stands a worker of its own,
+for GPUs of the own node: its first process starts with the first call and ends with this process. GPUs of other nodes
+are reached by the workers of the notebook's pod (`pod_workers`); a kernel there outlives a lost connection. A process
+that is forked from this one has none of it, and starts its own.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.handles import Handle
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.output import Shown
+from jupyter_gpu.remote.pod_workers import PodWorkers
 from jupyter_gpu.remote.rules import packages
 from jupyter_gpu.remote.rules.control import MAX_KERNELS, Kill
-from jupyter_gpu.remote.rules.keeping import Gpus, is_kept, milli_of, share_one
+from jupyter_gpu.remote.rules.keeping import HERE, Choice, Gpus, is_kept, milli_of, share_one
 from jupyter_gpu.remote.rules.shipping import There
 from jupyter_gpu.remote.sources import Sources
 
@@ -39,27 +42,33 @@ log = logging.getLogger(__name__)
 
 _SETUP = f"""
 import os, sys
-sys.path[:] = {{path!r}}
+sys.path[:] = {{path!r}} or sys.path
 os.environ[{VISIBLE!r}] = {{visible!r}}
 os.environ.pop({OURS!r}, None)
 del os, sys
 """
 """The code that a new kernel runs first: it imports what this process can import, and sees the GPUs that it was given,
-as if a user had chosen them: also those that come later are not added.
+as if a user had chosen them: also those that come later are not added. On another node it imports what is there.
 """
 _PATIENCE = 5.0
+_LAST_PATIENCE = 1.0
+"""Seconds for each kernel on another node when this process ends."""
 
-Wanted = Callable[[View], Gpus]
-"""The GPUs that a call wants of those in a view."""
+Wanted = Callable[[View], Choice | None]
+"""The GPUs that a call wants of those in a view; None: it waits for them."""
 
 
 @dataclass(eq=False)
 class Seat:
     """A kernel of the worker, or the place of one that is being started, with the GPUs that it was given."""
 
+    place: str
+    """The worker: the own one, or one of the pod."""
     given: Gpus
     since: View
     """The view by which it was given them."""
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Its name in the worker."""
     connection: Connection | None = None
     shown: Shown | None = None
     sources: Sources | None = None
@@ -71,9 +80,9 @@ class Seat:
 
     def kept(self, view: View | None) -> bool:
         """Tell whether it is kept as it rests, by the latest view."""
-        if self.connection is None or not self.connection.lives():
+        if self.connection is None or (self.place == HERE and not self.connection.lives()):
             return False
-        return view is None or _is_older(view, self.since) or is_kept(self.given, view)
+        return view is None or _is_older(view, self.since) or is_kept(self.given, view, self.place)
 
     def lose(self) -> None:
         """Note that what it had is lost."""
@@ -109,6 +118,7 @@ class OwnWorker:
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
+        self._pod = PodWorkers(client)
         self._state = _State()
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.close)
@@ -148,37 +158,43 @@ class OwnWorker:
         once ``cancelled()`` is true and `changed` was notified.
         """
         state = self._state
-        with state.changed:
+        with self.watched(view), state.changed:
             state.changed.wait_for(lambda: cancelled() or self._has_room(wanted(self._newer(view))))
             if cancelled():
                 raise Cancelled
             view = self._newer(view)
-            given = wanted(view)
-            seat = next((one for one in state.resting if one.given == given), None) or Seat(given, view)
-            seat.since = view
-            others = [one for one in state.resting if one is not seat]
-            ended = [one for one in others if share_one(one.given, given)]
-            others = [one for one in others if one not in ended]
-            ended += others[: max(0, len(others) + len(state.working) + 1 - MAX_KERNELS)]  # the oldest
-            state.resting = [one for one in others if one not in ended]
+            chosen = wanted(view)
+            assert chosen is not None
+            seat, ended = self._seat(chosen, view)
             state.working[call] = seat
-            self._follow(view)
         try:
             for one in ended:
                 self.end(one)
-            if seat.connection is not None and not seat.connection.lives():
-                self.end(seat)
-                seat.connection = None
-            if seat.connection is None:
-                self._start(seat, view)
+            if seat.connection is None or not seat.connection.lives():
+                self._connect(seat, view)
             assert seat.connection is not None
             assert seat.sources is not None
             if changed := seat.sources.changed():
                 seat.connection.reload(changed)
-        except BaseException:
-            self.rest(call, end=True)
+        except BaseException as error:
+            lost = isinstance(error, (WorkerLost, KeyboardInterrupt))
+            self.rest(call, end=seat.place == HERE or not lost)  # a connection to another node may come back
             raise
         return seat
+
+    def _seat(self, chosen: Choice, view: View) -> tuple[Seat, list[Seat]]:
+        """Return the kernel for some GPUs, a new one or one that rests, and those that must end before it works."""
+        state, (place, given) = self._state, chosen
+        same = (one for one in state.resting if (one.place, one.given) == chosen)
+        seat = next(same, None) or Seat(place, given, view)
+        seat.since = view
+        others = [one for one in state.resting if one.place == place and one is not seat]
+        ended = [one for one in others if share_one(one.given, given)]
+        others = [one for one in others if one not in ended]
+        working = sum(one.place == place for one in state.working.values())
+        ended += others[: max(0, len(others) + working + 1 - MAX_KERNELS)]  # the oldest
+        state.resting = [one for one in state.resting if one is not seat and one not in ended]
+        return seat, ended
 
     def rest(self, call: object, *, end: bool = False) -> None:
         """Take the kernel of a call back; nothing if it has none."""
@@ -199,31 +215,38 @@ class OwnWorker:
 
     def end(self, seat: Seat) -> None:
         """End a kernel, also in the middle of a call."""
-        local = self._state.local
+        self._end(seat, _PATIENCE)
+
+    def _end(self, seat: Seat, patience: float) -> None:
+        local, connection = self._state.local, seat.connection
         seat.lose()
         if seat.shown is not None:
             seat.shown.close()
-        if seat.connection is None:
+        if connection is None:
             return
-        if local is not None and local.lives:
-            seat.connection.end(_PATIENCE)
+        if seat.place != HERE:
+            self._pod.kill(seat.place, connection, patience)
+            connection.leave()
+        elif local is not None and local.lives:
+            connection.end(patience)
         else:  # it ends with the first process
-            seat.connection.close()
+            connection.close()
 
     def make_room(self, milli: int = 0) -> None:
         """End the kernels that rest and were given more than an amount: the server is about to have that only."""
         self._end_resting(lambda seat: milli_of(seat.given) > milli)
 
     def close(self) -> None:
-        """End the worker."""
+        """End the own worker, and the kernels in others."""
         state, self._state = self._state, _State()
         with state.changed:
             if state.follower is not None:
                 state.follower.end()
         for seat in state.resting:
-            assert seat.connection is not None
-            seat.lose()
-            seat.connection.close()
+            self._end(seat, _LAST_PATIENCE)
+        for seat in state.working.values():  # of threads; those here end with the first process
+            if seat.place != HERE and seat.connection is not None:
+                self._pod.kill(seat.place, seat.connection, _LAST_PATIENCE)
         if state.local is not None:
             state.local.close()
 
@@ -231,11 +254,47 @@ class OwnWorker:
         known = self._state.view
         return view if known is None or _is_older(known, view) else known
 
-    def _has_room(self, given: Gpus) -> bool:
-        working = self._state.working
-        return len(working) < MAX_KERNELS and not any(share_one(one.given, given) for one in working.values())
+    def _has_room(self, chosen: Choice | None) -> bool:
+        if chosen is None:
+            return False
+        working = [one for one in self._state.working.values() if one.place == chosen.place]
+        return len(working) < MAX_KERNELS and not any(share_one(one.given, chosen.gpus) for one in working)
 
-    def _start(self, seat: Seat, view: View) -> None:
+    def _connect(self, seat: Seat, view: View) -> None:
+        """Connect to a kernel: to the one of before, where only the connection was lost, or to a new one."""
+        before = seat.connection
+        if seat.place == HERE:
+            if before is not None:
+                self.end(seat)
+            connection = self._own(seat)
+        else:
+            connection = self._pod.connect(seat.place, seat.name, str(Path.cwd()), before)
+        if before is not None and connection.continues(before):
+            before.leave()
+            self._adopt(seat, connection)
+            return
+        seat.lose()
+        try:
+            if why := packages.refusal(versions.loaded(), connection.versions()):
+                raise WorkerRefused(why)
+            path = sys.path if seat.place == HERE else []
+            visible = visible_value(seat.given, view) if seat.place == HERE else ",".join(_order(seat, view))
+            connection.run(_SETUP.format(path=path, visible=visible), Listener())
+        except BaseException:
+            with suppress(WorkerLost, WorkerRefused):
+                connection.kill(_PATIENCE)
+            connection.close()
+            raise
+        seat.sources = Sources(Path.cwd(), known=seat.place == HERE)
+        self._adopt(seat, connection)
+
+    def _adopt(self, seat: Seat, connection: Connection) -> None:
+        if seat.shown is not None:
+            seat.shown.close()
+        seat.connection, seat.shown = connection, Shown(connection)
+
+    def _own(self, seat: Seat) -> Connection:
+        """Return a connection to a new kernel of the own worker, which is started where there is none."""
         state = self._state
         with state.changed:
             if state.local is None or not state.local.lives:
@@ -243,21 +302,12 @@ class OwnWorker:
                     state.local.close()
                 state.local = LocalWorker()
             address = state.local.address
-        name = secrets.token_hex(8)
         try:
-            connection = Connection(address, name, str(Path.cwd()))
-            if why := packages.refusal(versions.loaded(), connection.versions()):
-                connection.close()
-                raise WorkerRefused(why)
+            return Connection(address, seat.name, str(Path.cwd()))
         except BaseException:
             with suppress(WorkerLost, WorkerRefused):
-                ask(address, Kill(name), _PATIENCE)
+                ask(address, Kill(seat.name), _PATIENCE)
             raise
-        seat.connection = connection
-        seat.sources = Sources(Path.cwd())
-        seat.shown = Shown(connection)
-        visible = visible_value(seat.given, view)
-        connection.run(_SETUP.format(path=sys.path, visible=visible), Listener())
 
     def _end_resting(self, ends: Callable[[Seat], bool]) -> None:
         state = self._state
@@ -310,6 +360,13 @@ class OwnWorker:
 def _is_older(view: View, other: View) -> bool:
     """Tell whether a view says nothing that another one does not."""
     return view.instance == other.instance and view.version <= other.version
+
+
+def _order(seat: Seat, view: View) -> list[str]:
+    """Return the uuids of a kernel's GPUs on another node, in the order of its worker."""
+    names = {uuid for uuid, _ in seat.given}
+    gpus = next((worker.gpus for worker in view.workers if worker.id == seat.place), ())
+    return [share.uuid for share in gpus if share.uuid in names]
 
 
 def visible_value(given: Gpus, view: View) -> str:

@@ -12,11 +12,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-from jupyter_gpu.backends.base import Backend
+from jupyter_gpu.backends.base import Backend, WithWorkers
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, StaleGeneration
 from jupyter_gpu.model.reservation import (
     MAX_RESERVATIONS,
+    Need,
     Reservation,
     ReservationOwner,
     WishChange,
@@ -45,7 +46,7 @@ class Reservations:
         self._reservations: dict[str, Reservation] = {}
         self._ended_keys: OrderedDict[str, bool] = OrderedDict()
         """Whether each was overruled."""
-        self._need = 0  # read in the backend's thread
+        self._need = Need()  # read in the backend's thread
         self._beginning: dict[str, tuple[ReservationOwner, asyncio.Event]] = {}
         self._lowering: asyncio.Task[None] | None = None
         self._stopped = False
@@ -58,7 +59,7 @@ class Reservations:
         """Change the base. ``overrule``: end the reservations that need more; otherwise they keep what they need."""
 
         def both(now: Wish | None) -> Wish:
-            return raised(change(now), 0 if overrule else self._need)
+            return raised(change(now), Need() if overrule else self._need)
 
         return await self._backend.request(both, generation)
 
@@ -69,13 +70,15 @@ class Reservations:
         self._check_begin(reservation)
         if reservation.key in self._beginning:
             raise InvalidRequest("This reservation is beginning already.", field="key")
+        if not isinstance(self._backend, WithWorkers) or self._backend.view().together >= reservation.milli:
+            reservation = reservation._replace(together=False)  # there is one node only, or it is so already
         begun = asyncio.Event()
         self._beginning[reservation.key] = (reservation.owner, begun)
         try:
             await self._owners.check(reservation.owner)
             while True:
                 self._check_begin(reservation)
-                view = await self._backend.request(lambda now: raised(now, max(self._need, reservation.milli)))
+                view = await self._backend.request(lambda now: raised(now, self._with(reservation)))
                 self._check_begin(reservation)
                 if view.requested is not None and view.requested.milli >= reservation.milli:
                     break  # otherwise it was changed meanwhile: try again
@@ -118,6 +121,11 @@ class Reservations:
             raise InvalidRequest("This reservation was given back before it began.", field="key")
         if len(self._reservations) >= MAX_RESERVATIONS:
             raise InvalidRequest(f"{MAX_RESERVATIONS} blocks hold GPUs of this server, and no more may.", field="key")
+
+    def _with(self, reservation: Reservation) -> Need:
+        """Return what is needed with one more reservation."""
+        now, more = self._need, reservation.need
+        return Need(max(now.milli, more.milli), max(now.set, more.set))
 
     def _finish(self, key: str, *, overruled: bool) -> None:
         self._ended_keys[key] = overruled

@@ -19,6 +19,7 @@ from traitlets import Instance
 from jupyter_gpu.model import strict
 from jupyter_gpu.remote.rules.control import CHANNELS, MAX_BYTES, Allow, Run, Started, read
 from jupyter_gpu.worker import pinned
+from jupyter_gpu.worker.clients import Clients
 from jupyter_gpu.worker.messages import GpuKernel
 
 FLUSH = 0.02
@@ -34,6 +35,7 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
     run = Instance(Run)
     keys = Instance(pinned.Keys)
     _authenticator: Any = None
+    _clients: Clients | None = None
 
     def init_connection_file(self) -> None:
         """Take over what a connection file would say."""
@@ -51,6 +53,18 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
     def _apply_curve_client_options(self, socket: zmq.Socket[Any]) -> None:
         super()._apply_curve_client_options(socket)
         socket.ipv6 = ":" in self.ip
+
+    def init_control(self, context: zmq.Context[Any]) -> None:
+        """Bind its socket, and see who connects to it: only the notebook does, which to the shell's the kernel does."""
+        super().init_control(context)
+        if self.run.end:
+            self._clients = Clients(self.control_socket, self.run.interrupt, self.run.end)
+
+    def start(self) -> None:
+        """Run until the end."""
+        if self._clients is not None:
+            self._clients.watch(self.kernel.interrupt)
+        super().start()
 
     def init_heartbeat(self) -> None:
         """Start none: its socket would answer to anybody who has the public key. ZeroMQ's own heartbeats replace it."""
@@ -72,7 +86,10 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
         return Started(self.run.key, *ports)
 
     def close(self) -> None:
-        """Close all sockets; the authenticator first, as the context waits for it."""
+        """Close all sockets; ours first, as the context waits for them."""
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            clients.close()
         authenticator, self._authenticator = self._authenticator, None
         if authenticator is not None:
             authenticator.stop()

@@ -6,7 +6,7 @@ Names and values travel by two requests on the shell channel:
 - ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
 - ``gpu_bulk``: a connection by TLS is opened, by which the buffers of both others go where they are large.
 - ``gpu_versions``: the reply has the versions of packages on which pickled values depend.
-- ``gpu_sources``: modules that are loaded there are run again, from a source that was sent.
+- ``gpu_sources``: sources of modules; those that are loaded there are run again, others can be imported.
 
 Around a cell stand two others, as it is to be known what it did (`watched.Watch`):
 
@@ -28,11 +28,11 @@ from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 
-from jupyter_gpu.remote import certificates, codec, sources, versions
+from jupyter_gpu.remote import certificates, codec, versions
 from jupyter_gpu.remote.bulk import is_large
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import LIMIT
-from jupyter_gpu.remote.sources import Source
+from jupyter_gpu.remote.sources import Sent, Source
 from jupyter_gpu.remote.watched import Watch
 from jupyter_gpu.worker.bulk import BulkServer
 
@@ -56,6 +56,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         self._early: dict[str, None] = {}
         self._bulk = BulkServer()
         self._watch: Watch | None = None
+        self._sent = Sent()
         signal.signal(signal.SIGINT, self._on_sigint)
 
     def pre_handler_hook(self) -> None:
@@ -66,7 +67,12 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Interrupt the request that is named, now or as soon as it begins. In the control thread."""
-        of = parent["content"].get("of", self._running)
+        self.interrupt(parent["content"].get("of", self._running))
+        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    def interrupt(self, of: Any = None) -> None:
+        """Interrupt a request by its id, or the one that runs. In another thread than it."""
+        of = of or self._running
         if isinstance(of, str):
             # In this order, and the other way round in `_interruptible`: one of both sees what the other did.
             self._early[of] = None
@@ -76,7 +82,6 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
                 self._due = of
                 self._send_interrupt_children()
                 self.io_loop.add_callback(lambda: None)  # a cell that awaits: its loop looks for signals when it wakes
-        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     def _on_sigint(self, *_: object) -> None:
         due, self._due = self._due, None
@@ -164,7 +169,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         """Load modules again."""
 
         async def work() -> Reply:
-            sources.reload([Source(**one) for one in parent["content"]["sources"]], sys.modules)
+            self._sent.take([Source(**one) for one in parent["content"]["sources"]], sys.modules)
             return {"status": "ok"}
 
         await self._answer(stream, ident, parent, work, [])

@@ -33,6 +33,8 @@ FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0
 """Seconds between attempts to reach the node plugin."""
 PATIENCE = 5.0
 """Seconds until the key is said again, if the node plugin has not recorded it."""
+ALONE = (60, 600)
+"""Seconds after which a kernel without a client interrupts what runs, and ends: the network may be cut for a while."""
 _ANSWER = 10.0
 _log = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ def everywhere() -> str:
     return "0.0.0.0"  # noqa: S104 - a stranger is refused by its key
 
 
-def main(port: int = control.PORT) -> None:
+def main(port: int = control.PORT, alone: tuple[int, int] = ALONE) -> None:
     """Serve the notebook whose worker this pod is, until SIGTERM."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     path = Path(os.environ.get(VARIABLE, ""))
@@ -128,7 +130,7 @@ def main(port: int = control.PORT) -> None:
     files = MAX_FILES if most == resource.RLIM_INFINITY else min(MAX_FILES, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
     reading, writing = os.pipe()
-    supervisor = Supervisor(Serve(everywhere(), ()), reading, port)
+    supervisor = Supervisor(Serve(everywhere(), ()), reading, port, alone)
     node = NodePlugin(path, Peer(supervisor.serving.key, supervisor.serving.port), writing)
     threading.Thread(target=node.run, name="node", daemon=True).start()
     supervisor.run()

@@ -86,11 +86,13 @@ class Kernel:
 class Supervisor:
     """The first process. ``leash`` is the descriptor by which `Allow` comes, and whose end ends it.
 
-    ``port``: its port; those of its kernels follow. 0: any.
+    ``port``: its port; those of its kernels follow. 0: any. ``patience``: seconds after which a kernel without a client
+    interrupts what runs, and ends; 0: never, as one on the notebook's machine ends with the notebook.
     """
 
-    def __init__(self, serve: Serve, leash: int, port: int = 0) -> None:
+    def __init__(self, serve: Serve, leash: int, port: int = 0, patience: tuple[int, int] = (0, 0)) -> None:
         self._address, self._allowed, self._leash, self._port = serve.address, serve.allow, leash, port
+        self._patience = patience
         self._orders = b""
         self._launched = 0
         self._keys = pinned.Keys(serve.allow)
@@ -217,6 +219,7 @@ class Supervisor:
             self._allowed,
             secrets.token_hex(32),
             self._next_ports(),
+            *self._patience,
         )
         with contextlib.suppress(BrokenPipeError):  # it has ended: `_on_end` says why
             process.stdin.write(run.dump() + b"\n")

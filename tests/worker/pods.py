@@ -13,21 +13,34 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, Attached, encode
+from jupyter_gpu.model.annotations import (
+    ALLOCATED,
+    ATTACHED,
+    REQUESTED,
+    SERVICE,
+    WORKER,
+    Attached,
+    decode_attached,
+    encode,
+)
+from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
 from jupyter_gpu.remote.connection import WorkerAddress
 from jupyter_gpu.remote.rules import control
+from jupyter_gpu.worker import node
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.kubelet.pod_socket import NAME, PodSockets
 from tests.shares.world import until
 
 SLOT = "slot-0000"
-KEYS = {"service": SERVICE, "worker": WORKER, "attached": ATTACHED}
+KEYS = {"service": SERVICE, "worker": WORKER, "attached": ATTACHED, "allocated": ALLOCATED, "requested": REQUESTED}
 PORTS = 1 + control.CHANNELS * control.MAX_KERNELS
 
 
@@ -48,6 +61,7 @@ class Plugin:
         self.folder, self.takes = folder, takes
         self.path = folder / SLOT / NAME
         self.said: list[Peer] = []
+        self.gpus: tuple[Gpu, ...] = ()
         self.annotations: dict[str, str] = {WORKER: encode(WorkerIdentity("u", "w1"))}
         self._version = 0
         self._loop = asyncio.new_event_loop()
@@ -58,8 +72,11 @@ class Plugin:
     def start(self, *, known: bool = True) -> None:
         """Serve the pod, which a plugin that just started may not know yet."""
 
-        async def answer(_uid: str, _what: str) -> Mapping[str, Any]:
-            return {"node": "n", "simulated": True, "gpus": [], "shares": {"problem": "", "taken": {}}}
+        async def answer(_uid: str, what: str) -> Mapping[str, Any]:
+            if what == "sample":
+                return {"loads": {}, "holders": {}}
+            gpus = [gpu.to_json() for gpu in self.gpus]
+            return {"node": "n", "simulated": True, "gpus": gpus, "shares": {"problem": "", "taken": {}}}
 
         async def serve() -> None:
             self._events = PodEvents()
@@ -108,9 +125,23 @@ class Plugin:
         self.said.append(peer)
         if not self.takes:
             return "not now"
-        self.annotations[ATTACHED] = encode(Attached(1, peer=peer))
+        self.annotations[ATTACHED] = encode(replace(self.attached, peer=peer))
         self._publish()
         return ""
+
+    @property
+    def attached(self) -> Attached:
+        """What is recorded of the pod's GPUs and keys."""
+        try:
+            return decode_attached(self.annotations[ATTACHED])
+        except (KeyError, InvalidAnnotation):
+            return Attached(1)
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        """The pod, as a hub's service tells it."""
+        about = {"namespace": "n", "name": "w", "uid": "w", "version": str(self._version)}
+        return {**about, "annotations": dict(self.annotations)}
 
     def _publish(self) -> None:
         self._version += 1
@@ -122,13 +153,15 @@ class Plugin:
 
 
 class WorkerPod:
-    """The worker's program, with the socket of a pod. ``before``: what runs it."""
+    """The worker's program, with the socket of a pod. ``before``: what runs it; ``alone``: as in `node.main`."""
 
-    def __init__(self, plugin: Plugin, *, files: int = 0, before: Sequence[str] = ()) -> None:
+    def __init__(
+        self, plugin: Plugin, *, files: int = 0, before: Sequence[str] = (), alone: tuple[int, int] = node.ALONE
+    ) -> None:
         self.plugin, self._before = plugin, before
         self.port = free_ports()
         limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))\n" if files else ""
-        code = f"{limit}from jupyter_gpu.worker import node; node.main({self.port})"
+        code = f"{limit}from jupyter_gpu.worker import node; node.main({self.port}, {alone})"
         self.log = plugin.folder / "log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

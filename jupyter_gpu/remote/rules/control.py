@@ -10,7 +10,7 @@ Each is a JSON object with one field, its kind::
     first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
                                               "control": 40127}}
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
-    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port"}}
+    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "interrupt", "end"}}
 
 ``run`` alone has a secret key; it goes through a pipe to a child process.
 """
@@ -155,6 +155,10 @@ class Run(Word):
     key: str
     port: int = 0
     """The first of its ports; 0: any."""
+    interrupt: int = 0
+    """Seconds without a client after which it interrupts what runs; 0: never."""
+    end: int = 0
+    """Seconds without a client after which it ends; 0: never."""
 
     kind = "run"
     reads: ClassVar = {
@@ -164,6 +168,8 @@ class Run(Word):
         "allow": _KEYS,
         "key": _TEXT,
         "port": strict.integer(0, 65535 - CHANNELS),
+        "interrupt": strict.integer(0, 86_400),
+        "end": strict.integer(0, 86_400),
     }
 
     def __repr__(self) -> str:

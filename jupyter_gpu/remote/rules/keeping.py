@@ -1,5 +1,8 @@
 """Pure: the GPUs that a worker's kernel is given, and how long a kernel without a call is kept for the next one.
 
+One process can use the GPUs of one node only. So what is attached is divided by *places*: the notebook's own node, and
+the nodes of the workers of its pod. The own node comes first, then the nearest one that has enough.
+
 CUDA looks for GPUs once in the life of a process, so a kernel serves calls that want exactly the GPUs that it was given
 at its start. A program that used a GPU keeps it open. So a kernel that rests must end before one of its GPUs is given
 back: nothing else would close it, and the GPU would drain for ever.
@@ -20,24 +23,57 @@ back: nothing else would close it, and the GPU would drain for ever.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from jupyter_gpu.model.view import GpuState, View
 
 Gpus = frozenset[tuple[str, int]]
 """GPUs by uuid, each with the milli that can be used of it."""
+HERE = ""
+"""The place of the GPUs of the notebook's own node; those of others are the ids of their workers."""
+_NEAREST = ("node", "switch", "unknown", "other")
 
 
-def usable(view: View) -> Gpus:
-    """Return the GPUs that can be used now."""
-    return frozenset((item.gpu.uuid, item.milli) for item in view.gpus if item.state is GpuState.ATTACHED)
+class Choice(NamedTuple):
+    """The GPUs of one place."""
+
+    place: str
+    gpus: Gpus
 
 
-def is_kept(given: Gpus, view: View) -> bool:
+def usable(view: View, place: str = HERE) -> Gpus:
+    """Return the GPUs of a place that can be used now."""
+    if place == HERE:
+        return frozenset((item.gpu.uuid, item.milli) for item in view.gpus if item.state is GpuState.ATTACHED)
+    found = next((worker for worker in view.workers if worker.id == place and worker.usable), None)
+    return frozenset((share.uuid, share.milli) for share in found.gpus) if found else frozenset()
+
+
+def places(view: View) -> tuple[str, ...]:
+    """Return the places with GPUs: the own one, then the others, nearest first."""
+    others = sorted((worker for worker in view.workers), key=lambda one: _NEAREST.index(one.relation))
+    return (HERE, *(worker.id for worker in others if worker.usable))
+
+
+def choice(view: View, milli: int) -> Choice | None:
+    """Return the first place that has an amount; None: only several have it together, and one is waited for."""
+    known = places(view)
+    found = (Choice(place, usable(view, place)) for place in known)
+    if len(known) == 1:
+        return next(found)
+    return next((one for one in found if milli_of(one.gpus) >= milli), None)
+
+
+def is_kept(given: Gpus, view: View, place: str = HERE) -> bool:
     """Tell whether a kernel that rests is kept: all that it was given can be used, and nothing is being given back.
 
     It may have other GPUs open than its own, as libraries ask all that they can open about their memory.
     """
-    return given <= usable(view) and all(item.state is not GpuState.DRAINING for item in view.gpus)
+    if not given <= usable(view, place):
+        return False
+    if place == HERE:
+        return all(item.state is not GpuState.DRAINING for item in view.gpus)
+    return not any(worker.leaving for worker in view.workers if worker.id == place)
 
 
 def milli_of(gpus: Gpus) -> int:
@@ -66,3 +102,10 @@ def sets(gpus: Gpus, milli: int, taken: Iterable[Gpus] = ()) -> list[Gpus]:
             found.append(current)
             current = frozenset()
     return found
+
+
+def free_set(view: View, milli: int, taken: Iterable[Gpus]) -> Choice | None:
+    """Return the first set of at least an amount in which nothing is ``taken``; None if there is none."""
+    busy = tuple(taken)
+    found = ((place, next(iter(sets(usable(view, place), milli, busy)), None)) for place in places(view))
+    return next((Choice(place, gpus) for place, gpus in found if gpus is not None), None)

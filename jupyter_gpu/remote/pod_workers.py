@@ -1,0 +1,81 @@
+"""The workers of this notebook's pod, on other nodes: the way to each, and connections to their kernels.
+
+The server has the keys and tells them to code of its own alone (``GET workers``). It is asked for each connection, as
+keys change when the server or a worker starts anew; connections that are open go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from jupyter_gpu.kernel.client import Call, Client
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.service import MAX_WORKERS, read_key, read_worker_id
+from jupyter_gpu.remote.connection import Connection, WorkerAddress, ask
+from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.rules.control import Kill
+
+PATIENCE = 20.0
+"""Seconds within which a new key of either end is known to the other one: node plugins and scheduler hand it on."""
+PAUSE = 0.2
+"""Seconds between attempts to connect."""
+
+
+def _read_way(value: Any, key: str) -> tuple[str, WorkerAddress]:
+    body = strict.an_object(value, key)
+    return strict.required(body, "id", read_worker_id), WorkerAddress(
+        where=strict.required(body, "node", strict.text(253)),
+        address=strict.required(body, "address", strict.text(64)),
+        port=strict.required(body, "port", strict.integer(1, 65535)),
+        key=strict.required(body, "key", read_key),
+        public=strict.required(body, "public", read_key),
+        secret=strict.required(body, "secret", read_key),
+    )
+
+
+def read_ways(value: Any) -> dict[str, WorkerAddress]:
+    """Read the answer of the server: the workers that can be reached, by id. Raises `FieldError`."""
+    body = strict.an_object(value, "answer")
+    return dict(strict.required(body, "workers", strict.list_of(_read_way, MAX_WORKERS)))
+
+
+class PodWorkers:
+    """The workers of the pod. ``client`` is called when the server is asked."""
+
+    def __init__(self, client: Callable[[], Client]) -> None:
+        self._client = client
+
+    def connect(self, worker: str, kernel: str, folder: str, before: Connection | None = None) -> Connection:
+        """Connect to a kernel of a worker, new or not; what still runs in it from ``before`` is interrupted.
+
+        Raises `WorkerLost`, `WorkerRefused` and `GpuError`.
+        """
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return Connection(self._address(worker), kernel, folder, before)
+            except WorkerLost:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(PAUSE)
+
+    def kill(self, worker: str, connection: Connection, patience: float) -> None:
+        """End the kernel of a connection, as far as that is possible: one that has no client ends by itself."""
+        with suppress(WorkerLost, WorkerRefused, GpuError):
+            try:
+                connection.kill(patience)
+            except WorkerLost:
+                address = self._address(worker)
+                if address != connection.address:  # there are new keys
+                    ask(address, Kill(connection.kernel), patience)
+
+    def _address(self, worker: str) -> WorkerAddress:
+        found = self._client().exchange(Call("GET", "workers")).ask(read_ways).get(worker)
+        if found is None:
+            raise WorkerLost(gettext("The worker with these GPUs cannot be reached now."))
+        return found
