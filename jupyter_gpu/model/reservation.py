@@ -84,18 +84,6 @@ class Reservation(NamedTuple):
     together: bool = False
     """Whether all of it is needed on one node."""
 
-    @property
-    def need(self) -> Need:
-        """The amounts that it needs."""
-        return Need(self.milli, self.milli if self.together else 0)
-
-
-class Need(NamedTuple):
-    """The amounts that reservations need together: the largest, and the largest on one node."""
-
-    milli: int = 0
-    set: int = 0
-
 
 def decode_reservation(key: str, body: bytes) -> Reservation:
     """Read the body of ``PUT reservations/<key>``; raises `InvalidRequest` or `TooLarge`."""
@@ -129,27 +117,28 @@ def own(wish: Wish | None) -> Wish:
     return Wish(0) if wish is None else replace(wish, milli=base_of(wish), base=None, set=None)
 
 
-def need(reservations: Iterable[Reservation]) -> Need:
-    """Return what ``reservations`` need together."""
-    needs = [reservation.need for reservation in reservations]
-    return Need(max((one.milli for one in needs), default=0), max((one.set for one in needs), default=0))
+def need(reservations: Iterable[Reservation], *, together: bool = False) -> int:
+    """Return the amount that ``reservations`` need: the largest; ``together``: the largest that is for one node."""
+    return max((one.milli for one in reservations if one.together or not together), default=0)
 
 
-def raised(wish: Wish | None, needed: Need) -> Wish:
-    """Return ``wish`` with the same base, and at least what is ``needed``, in whole shares if it is cut into shares.
+def raised(wish: Wish | None, needed: int, together: int = 0) -> Wish:
+    """Return ``wish`` with the same base, and at least ``needed`` milli, in whole shares if it is cut into shares.
+
+    ``together``: the set that is needed on one node; part of ``needed``.
 
     Raises `InvalidRequest` if these are more than a pod can have.
     """
     alone = own(wish)
     unit = alone.each or 1
-    milli, together = (-(-amount // unit) * unit for amount in needed)
+    milli, whole = (-(-amount // unit) * unit for amount in (needed, together))
     if alone.each and milli // unit > MAX_GPUS:
         raise InvalidRequest(
             f"GPUs are asked for in shares of {format_gpus(unit)}, and {count_gpus(milli)} would be more than "
             f"{MAX_GPUS} of them. Ask for larger shares first.",
             field="each",
         )
-    alone = replace(alone, set=together or None)
+    alone = replace(alone, set=whole or None)
     return alone if milli <= alone.milli else replace(alone, milli=milli, base=alone.milli)
 
 
@@ -159,10 +148,10 @@ def overruled(reservations: Iterable[Reservation], view: View) -> tuple[Reservat
     return tuple(one for one in reservations if view.generation > one.generation and wanted < one.milli)
 
 
-def idle(wish: Wish | None, needed: Need) -> bool:
+def idle(wish: Wish | None, needed: int, together: int = 0) -> bool:
     """Tell whether ``wish`` is for more than its base and ``needed``, as after the end of a reservation."""
     has_more = wish is not None and (wish.base is not None or wish.set is not None)
-    return has_more and wish != raised(wish, needed)
+    return has_more and wish != raised(wish, needed, together)
 
 
 class Block(NamedTuple):

@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jupyter_gpu.backends.base import Backend, WithWorkers
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import GpuError, InvalidRequest, StaleGeneration
 from jupyter_gpu.model.reservation import (
     MAX_RESERVATIONS,
-    Need,
     Reservation,
     ReservationOwner,
     WishChange,
@@ -46,7 +45,8 @@ class Reservations:
         self._reservations: dict[str, Reservation] = {}
         self._ended_keys: OrderedDict[str, bool] = OrderedDict()
         """Whether each was overruled."""
-        self._need = Need()  # read in the backend's thread
+        self._needs = (0, 0)
+        """The amount, and the part of it on one node; read in the backend's thread."""
         self._beginning: dict[str, tuple[ReservationOwner, asyncio.Event]] = {}
         self._lowering: asyncio.Task[None] | None = None
         self._stopped = False
@@ -59,7 +59,7 @@ class Reservations:
         """Change the base. ``overrule``: end the reservations that need more; otherwise they keep what they need."""
 
         def both(now: Wish | None) -> Wish:
-            return raised(change(now), Need() if overrule else self._need)
+            return raised(change(now), *(0, 0) if overrule else self._needs)
 
         return await self._backend.request(both, generation)
 
@@ -78,7 +78,7 @@ class Reservations:
             await self._owners.check(reservation.owner)
             while True:
                 self._check_begin(reservation)
-                view = await self._backend.request(lambda now: raised(now, self._with(reservation)))
+                view = await self._backend.request(lambda now: raised(now, *self._with(reservation)))
                 self._check_begin(reservation)
                 if view.requested is not None and view.requested.milli >= reservation.milli:
                     break  # otherwise it was changed meanwhile: try again
@@ -122,10 +122,9 @@ class Reservations:
         if len(self._reservations) >= MAX_RESERVATIONS:
             raise InvalidRequest(f"{MAX_RESERVATIONS} blocks hold GPUs of this server, and no more may.", field="key")
 
-    def _with(self, reservation: Reservation) -> Need:
+    def _with(self, reservation: Reservation) -> tuple[int, int]:
         """Return what is needed with one more reservation."""
-        now, more = self._need, reservation.need
-        return Need(max(now.milli, more.milli), max(now.set, more.set))
+        return _needs((*self._reservations.values(), reservation))
 
     def _finish(self, key: str, *, overruled: bool) -> None:
         self._ended_keys[key] = overruled
@@ -136,7 +135,7 @@ class Reservations:
 
     def _set(self, reservations: dict[str, Reservation]) -> None:
         self._reservations = reservations
-        self._need = need(reservations.values())
+        self._needs = _needs(tuple(reservations.values()))
         self._owners.watch(
             {*(owner for owner, _ in self._beginning.values()), *(one.owner for one in reservations.values())},
             self._on_owner_end,
@@ -155,7 +154,7 @@ class Reservations:
         for reservation in overruled(self._reservations.values(), view):
             self._finish(reservation.key, overruled=True)
         wish = view.requested.wish if view.requested else None
-        if idle(wish, self._need) and not (self._beginning or self._lowering or self._stopped):
+        if idle(wish, *self._needs) and not (self._beginning or self._lowering or self._stopped):
             self._lowering = asyncio.get_running_loop().create_task(self._lower())
 
     async def _lower_soon(self) -> None:
@@ -182,4 +181,8 @@ class Reservations:
 
     def _lowered(self, now: Wish | None) -> Wish:
         """Lower the wish, never raise it: a smaller one that was written meanwhile was meant."""
-        return raised(now, self._need) if idle(now, self._need) else now or Wish(0)
+        return raised(now, *self._needs) if idle(now, *self._needs) else now or Wish(0)
+
+
+def _needs(reservations: Sequence[Reservation]) -> tuple[int, int]:
+    return need(reservations), need(reservations, together=True)

@@ -41,6 +41,8 @@ BODY = {"milli": 2000, "owner": OWNER.to_json()}
 def test_body_of_a_reservation_is_read() -> None:
     """A client's body is read; a process that is no kernel names none."""
     assert decode_reservation("a1", json.dumps(BODY).encode()) == Reservation("a1", 2000, OWNER)
+    one_node = decode_reservation("a1", json.dumps({**BODY, "together": True}).encode())
+    assert one_node == Reservation("a1", 2000, OWNER, together=True)
     plain = OWNER._replace(kernel=None)
     assert ReservationOwner.from_json(plain.to_json()) == plain
 
@@ -52,6 +54,7 @@ def test_body_of_a_reservation_is_read() -> None:
         ({**BODY, "milli": -1}, "milli"),
         ({**BODY, "milli": 10**6}, "milli"),
         ({**BODY, "more": 1}, "more"),
+        ({**BODY, "together": 2000}, "together"),
         ({**BODY, "owner": 7}, "owner"),
         ({**BODY, "owner": {**OWNER.to_json(), "pid": 0}}, "pid"),
         ({**BODY, "owner": {**OWNER.to_json(), "name": "x"}}, "name"),
@@ -90,6 +93,19 @@ def test_reservation_takes_whole_shares() -> None:
     assert raised(more, 0) == wish
     with pytest.raises(InvalidRequest, match="larger shares first"):
         raised(Wish(250, each=250), 250 * (MAX_GPUS + 1))
+
+
+def test_set_of_a_reservation() -> None:
+    """The largest one is in the wish, in whole shares, also where the base is as much; it goes with its reservation."""
+    one, two = (Reservation("a", milli, OWNER, together=milli > 1500) for milli in (3000, 1250))
+    assert (need([one, two]), need([one, two], together=True), need([], together=True)) == (3000, 3000, 0)
+    assert need([two], together=True) == 0
+    base = Wish(2000, each=500)
+    assert raised(base, 1250, 1250) == replace(base, set=1500)
+    assert raised(base, 2250, 1250) == replace(base, milli=2500, base=2000, set=1500)
+    assert not idle(replace(base, set=1500), 1250, 1250)
+    assert idle(replace(base, set=1500), 1250)
+    assert raised(replace(base, set=1500), 1250) == base
 
 
 def test_only_a_later_smaller_wish_overrules_a_reservation() -> None:

@@ -8,8 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu.model.view import GpuState, PodGpu, View
-from jupyter_gpu.remote.rules.keeping import Gpus, is_kept, milli_of, sets, share_one, usable
+from jupyter_gpu.remote.rules.keeping import (
+    HERE,
+    Choice,
+    Gpus,
+    choice,
+    free_set,
+    is_kept,
+    milli_of,
+    places,
+    sets,
+    share_one,
+    usable,
+)
 from tests.kernel.builders import gpu, view
 
 states = st.sampled_from(GpuState)
@@ -88,3 +103,61 @@ def test_sets_of_whole_gpus() -> None:
     assert [milli_of(one) for one in sets(mine, 2000)] == [2000]
     assert [milli_of(one) for one in sets(mine, 500)] == [1000, 1000, 500]
     assert sets(mine, 4000) == []
+
+
+def worker(name: str, *parts: int, relation: Relation = Relation.SWITCH, milli: int | None = None) -> PodWorker:
+    """Return a worker with these shares, and as much of the wish."""
+    shares = tuple(GpuShare(f"GPU-{name}-{at}", part) for at, part in enumerate(parts))
+    return PodWorker(name, f"node of {name}", relation, Stage.READY, sum(parts) if milli is None else milli, shares)
+
+
+def test_places() -> None:
+    """The own node comes first, then the nearest ones; one that is not reached, or has nothing, is none."""
+    far, near = worker("w1", 1000, relation=Relation.OTHER), worker("w3", 1000)
+    starts = worker("w2", 1000)._replace(stage=Stage.CONNECTING)
+    known = replace(seen((A, 1000)), workers=(far, starts, near, worker("w4")))
+    assert places(known) == (HERE, "w3", "w1")
+    assert usable(known, "w3") == {("GPU-w3-0", 1000)}
+    assert usable(known, "w2") == usable(known, "w4") == usable(known, "w9") == frozenset()
+
+
+def test_choice() -> None:
+    """The first place that has enough by itself; with one place it is that, whatever it has."""
+    known = replace(seen((A, 1000)), workers=(worker("w1", 1000, 1000),))
+    assert choice(known, 1000) == Choice(HERE, usable(known))
+    assert choice(known, 2000) == Choice("w1", usable(known, "w1"))
+    assert choice(known, 3000) is None
+    assert choice(seen((A, 1000)), 2000) == Choice(HERE, usable(known))
+
+
+def test_sets_of_several_places() -> None:
+    """None has GPUs of two nodes; those of the own one come first."""
+    known = replace(seen((A, 1000)), workers=(worker("w1", 1000, 1000, 1000),))
+    taken: list[Gpus] = []
+    found = []
+    while (one := free_set(known, 1000, taken)) is not None:
+        found.append(one.place)
+        taken.append(one.gpus)
+    assert found == [HERE, "w1", "w1", "w1"]
+    (pair,) = (free_set(known, 2000, []),)
+    assert pair is not None
+    assert (pair.place, len(pair.gpus)) == ("w1", 2)
+    assert free_set(known, 4000, []) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"),
+    [
+        (worker("w1", 1000, 1000), True),
+        (worker("w1", 1000, 1000, 1000), True),
+        (worker("w1", 1000, 1000, milli=1000), False),  # one of them is given back
+        (worker("w1", 1000, 1000, milli=0), False),
+        (worker("w1", 1000), False),
+        (worker("w1", 1000, 1000)._replace(stage=Stage.CONNECTING), False),  # another process
+        (worker("w2", 1000, 1000), False),
+    ],
+)
+def test_kept_on_another_node(after: PodWorker, kept: bool) -> None:
+    """By what its own worker has; what drains here does not concern it."""
+    given = usable(replace(seen(), workers=(worker("w1", 1000, 1000),)), "w1")
+    assert is_kept(given, replace(seen((D, 1000)), workers=(after,)), "w1") is kept

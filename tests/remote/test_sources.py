@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from jupyter_gpu.remote.sources import Source, Sources, reload
+from jupyter_gpu.remote.sources import Sent, Source, Sources
 
 
 @pytest.fixture
@@ -56,5 +58,44 @@ def test_loaded_again_in_the_same_module() -> None:
     module = ModuleType("changes_often")
     exec("def f(): return n\nn = 1", module.__dict__)
     function = module.f
-    reload([Source("changes_often", "f.py", "n = 2"), Source("other", "o.py", "1 / 0")], {"changes_often": module})
-    assert function() == 2
+    sources = [Source("changes_often", "f.py", "n = 2"), Source("other", "o.py", "1 / 0")]
+    with sent() as here:
+        here.take(sources, {"changes_often": module})
+        assert function() == 2
+
+
+@contextmanager
+def sent() -> Iterator[Sent]:
+    """What is sent here, until the end of the block."""
+    before, loaded = list(sys.meta_path), set(sys.modules)
+    try:
+        yield Sent()
+    finally:
+        sys.meta_path[:] = before
+        for name in sys.modules.keys() - loaded:
+            del sys.modules[name]
+
+
+def test_worker_that_cannot_read_them_gets_all(folder: Path) -> None:
+    """At first those that are loaded, and later those that are new; each once."""
+    sources = Sources(folder, known=False)
+    assert [one.module for one in sources.changed()] == ["changes_often"]
+    assert sources.changed() == []
+    (folder / "comes_later.py").write_text("")
+    importlib.import_module("comes_later")
+    assert [one.module for one in sources.changed()] == ["comes_later"]
+
+
+def test_import_of_what_was_sent() -> None:
+    """Modules and packages, with and without a file of their own; a traceback shows the lines. Others are not found."""
+    with sent() as here:
+        files = {"sent_a": "a.py", "sent_b": "b/__init__.py", "sent_b.c": "b/c.py", "sent_n.d": "n/d.py"}
+        here.take([Source(name, f"/nowhere/{file}", f"at = {file!r}\n") for name, file in files.items()], sys.modules)
+        assert [importlib.import_module(name).at for name in files] == list(files.values())
+        assert sys.modules["sent_b"].__path__ == []
+        assert sys.modules["sent_a"].__file__ == "/nowhere/a.py"
+        assert inspect.getsource(sys.modules["sent_b.c"]) == "at = 'b/c.py'\n"
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("sent_x")
+        here.take([Source("sent_a", "/nowhere/a.py", "at = 7")], sys.modules)
+        assert sys.modules["sent_a"].at == 7

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.kernel.kernels import Kernel
+from jupyter_gpu.model.sentence import sentence
+from jupyter_gpu.model.view import View
+from tests.kernel.builders import gpu
+from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import await_
-from tests.worker.two_pods import TwoPods, two_pods
+from tests.worker.two_pods import TwoPods, started, two_pods
 
 pytestmark = pytest.mark.root
 
@@ -18,7 +23,7 @@ import os, signal, time
 def place():
     return os.environ.get("CUDA_VISIBLE_DEVICES"), os.getppid(), os.getpid()
 """
-FIRST, SECOND = "GPU-0100", "GPU-0101"
+FIRST, SECOND = gpu(100).uuid, gpu(101).uuid
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +47,113 @@ def kernel(notebook: Kernel, pods: TwoPods) -> Iterator[Kernel]:
     """Return the same kernel, with no GPU before and after."""
     yield notebook
     notebook.run("gpu.release(timeout=30)")
-    pods.own, pods.other = 1, 2
     await_(lambda: not pods.kernels)
 
 
-def test_call_on_another_node(kernel: Kernel, pods: TwoPods) -> None:
-    """It has a set of GPUs there, of which nothing stays held."""
+def there(pods: TwoPods, kernel: Kernel, call: str) -> str:
+    """Return the GPUs that a call of `place` sees, which runs in the worker's pod."""
     assert pods.pod is not None
-    seen, parent, _ = eval(kernel.run("print(gpu.run(place, gpus=2))"))
-    assert seen == f"{FIRST},{SECOND}"
+    seen, parent, _ = literal_eval(kernel.run(f"print({call})"))
     assert parent == pods.pod.process.pid
+    return str(seen)
+
+
+def test_cell_whose_gpus_come_from_another_node_for_the_first_time(kernel: Kernel, pods: TwoPods) -> None:
+    """It began here, which is said, and it holds nothing; the next time it runs there."""
+    code = "%%gpu 2\nparent = os.getppid()"
+    with pytest.raises(Failed, match="Run it again"):
+        kernel.run(code)
+    await_(lambda: pods.requested.milli == 0)
+    assert pods.named
+    kernel.run(code)
+    assert pods.pod is not None
+    assert kernel.run("print(parent)") == str(pods.pod.process.pid)
+
+
+def test_call(kernel: Kernel, pods: TwoPods) -> None:
+    """What the own node has is used there, a larger set elsewhere; nothing stays held."""
+    seen, _, pid = literal_eval(kernel.run("print(gpu.run(place))"))
+    assert seen == gpu(0).uuid
+    assert pid not in pods.kernels
+    assert there(pods, kernel, "gpu.run(place, gpus=2)") == f"{FIRST},{SECOND}"
+    assert pods.requested.wish.set is None
     await_(lambda: not pods.kernels)
     assert kernel.run("print(gpu.status().attached)") == "0"
+
+
+def test_namespace_stays_while_the_gpus_do(kernel: Kernel, pods: TwoPods) -> None:
+    """Cells have what earlier ones left there, also after a lost connection; a shrink ends what rests."""
+    kernel.run("gpu.resize(3)")
+    assert kernel.run("%%gpu 2\nimport threading\nlock = threading.Lock(); pid = os.getpid(); print('said')") == "said"
+    assert kernel.run("print(gpu.remote.lock)") == "<lock: lock on node2>"
+    kernel.run("for seat in gpu._calls.worker._state.resting: seat.connection.close()")
+    assert kernel.run("%%gpu 2\nprint(lock.locked(), os.getpid() == pid)") == "False True"
+    assert len(pods.kernels) == 1
+    kernel.run("gpu.resize(1, timeout=30)")
+    assert pods.kernels == []
+    with pytest.raises(Failed, match="WorkerLost: lock was in the worker on node2"):
+        kernel.run("gpu.remote.lock.get()")
+
+
+def test_map_uses_both_nodes(kernel: Kernel, pods: TwoPods) -> None:
+    """One process for each GPU, which sees it alone."""
+    kernel.run("gpu.resize(3)\ndef slow(n): time.sleep(.5); return place()")
+    rows = literal_eval(kernel.run("print(gpu.map(slow, range(9)))"))
+    assert {row[0] for row in rows} == {gpu(0).uuid, FIRST, SECOND}
+    assert len({row[2] for row in rows}) == 3
+
+
+def test_modules_of_the_notebook(kernel: Kernel, pods: TwoPods) -> None:
+    """The worker does not see the folder: it gets what the notebook has loaded, and what it loads again."""
+    assert pods.server is not None
+    path = pods.server.folder / "helps.py"
+    path.write_text("def answer(): return 1\n")
+    kernel.run("gpu.resize(3); import importlib, sys; sys.dont_write_bytecode = True; import helps")
+    kernel.run("def ask(): return helps.answer(), *place()")
+    assert literal_eval(kernel.run("print(gpu.run(ask, gpus=2))"))[0] == 1
+    path.write_text("def answer(): return 22\n")
+    kernel.run("importlib.reload(helps)")
+    assert literal_eval(kernel.run("print(gpu.run(ask, gpus=2))"))[0] == 22
+
+
+def test_new_keys(kernel: Kernel, pods: TwoPods) -> None:
+    """A worker that is named anew has other keys of the notebook; the next call asks for them."""
+    assert there(pods, kernel, "gpu.run(place, gpus=2)")
+    before = pods.notebook.said[-1]
+    pods.named = False
+    await_(lambda: pods.notebook.said[-1] != before)
+    assert there(pods, kernel, "gpu.run(place, gpus=2)")
+    assert pods.notebook.said[-1].keys != before.keys
+
+
+def test_kernel_that_ends(pods: TwoPods) -> None:
+    """Its kernels in the worker end with it."""
+    assert pods.server is not None
+    with pods.server.kernel() as own:
+        own.run(f"{IMPORTS}\ngpu.resize(3)")
+        assert there(pods, own, "gpu.run(place, gpus=2)")
+        assert pods.kernels
+    await_(lambda: not pods.kernels)
+    pods.server.gpus(0)
+    await_(lambda: pods.requested.milli == 0)
+
+
+def test_lost_worker_and_one_that_starts(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
+    """The cell fails and is not run again; the next one waits for the worker that starts, and says so."""
+    assert pods.pod is not None
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'a').write('x')\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
+    with pytest.raises(Failed, match="WorkerLost"):
+        kernel.run(f"%%gpu 2\n{code}")
+    assert ran.read_text() == "x"
+    pods.pod.process.wait()
+    pods.pod, old = None, pods.pod
+    kernel.client.execute("%%gpu 2\nparent = os.getppid()")
+    assert pods.server is not None
+    await_(lambda: "node2" in sentence(View.from_json(pods.server.status())))  # type: ignore[union-attr]
+    with started(pods) as new:
+        reply = kernel.client.get_shell_msg(timeout=60)["content"]
+        assert reply["status"] == "ok", reply
+        assert kernel.run("print(parent)") == str(new.process.pid)
+        kernel.run("gpu.release(timeout=30)")
+    pods.pod = old

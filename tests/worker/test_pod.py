@@ -252,6 +252,37 @@ def test_connections_are_bounded() -> None:
         other.close()
 
 
+def test_kernel_without_a_client(tmp_path: Path) -> None:
+    """It is interrupted, and is there for the same notebook, which may come earlier; later it ends."""
+    with plugin() as own, worker_pod(own, alone=(1, 3)) as pod:
+        notebook = pod.paired()
+        until_accepted(notebook)
+        kernel = Connection(notebook, "k", "/")
+        pid = int(ran(kernel, "import os, time; print(os.getpid())"))
+        for wait in (0.0, 2.0):
+            left_alone(kernel, "try: time.sleep(60)\nexcept KeyboardInterrupt: told = True", tmp_path / str(wait))
+            time.sleep(wait)
+            again = Connection(notebook, "k", "/", kernel)
+            assert again.continues(kernel)
+            assert ran(again, "print(told); del told") == "True\n"
+            kernel = again
+        kernel.close()
+        until(lambda: not Path(f"/proc/{pid}").exists(), "the kernel to end")
+        new = Connection(notebook, "k", "/", kernel)
+        assert not new.continues(kernel)
+        new.close()
+
+
+def left_alone(kernel: Connection, code: str, mark: Path) -> None:
+    """Lose the connection while code runs."""
+    content = {"code": f"open({str(mark)!r}, 'w').close()\n{code}", "silent": False, "stop_on_error": False}
+    message = kernel._session.msg("execute_request", content)
+    kernel._session.send(kernel._shell, message)
+    kernel.latest = message["header"]["msg_id"]
+    until(mark.exists, "the code to run")
+    kernel.close()
+
+
 @pytest.mark.root
 def test_first_process_of_a_container_buries_the_orphans() -> None:
     """Else each would take one of the processes that a pod may have."""

@@ -19,7 +19,7 @@ import pytest
 
 from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, SERVICE, Allocated, Requested, decode_requested, encode
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerService
+from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerService, decode_service
 from jupyter_gpu.worker.node import VARIABLE
 from tests.kernel.builders import gpu
 from tests.kernel.servers import Server, environment, serve
@@ -35,6 +35,8 @@ class TwoPods:
     def __init__(self, notebook: Plugin, worker: Plugin) -> None:
         self.notebook, self.worker = notebook, worker
         self.own, self.other = 1, 2
+        self.named = False
+        """Whether the worker is in `service`: from its first part on."""
         self.pod: WorkerPod | None = None
         self.server: Server | None = None
         self._ended = threading.Event()
@@ -77,6 +79,7 @@ class TwoPods:
         there = min(there, 1000 * self.other)
         own = _shares(0, here)
         attached = self._attached(there)
+        self.named = self.named or there > 0
         part = WorkerPart("w1", "node2", there, Relation.SWITCH, "p", "w", attached=attached)
         known = dict(self.notebook.attached.peer.keys if self.notebook.attached.peer else ())
         if self.pod is not None and self.pod.plugin.said:
@@ -86,13 +89,14 @@ class TwoPods:
             self.notebook,
             allocated=encode(Allocated(now.generation, own)),
             attached=encode(replace(self.notebook.attached, observed_generation=now.generation, shares=own)),
-            service=encode(Service(now.generation, (part,), elsewhere=1000 * self.other)),
+            service=encode(Service(now.generation, (part,) * self.named, elsewhere=1000 * self.other)),
         )
         self._write(self.worker, service=encode(WorkerService("ann", "u", known.get("w1", ""))))
 
     def _attached(self, milli: int) -> tuple[GpuShare, ...]:
         known = self.notebook.annotations.get(SERVICE)
-        before = Service.from_json(json.loads(known)).workers[0].attached if known else ()
+        workers = decode_service(known).workers if known else ()
+        before = workers[0].attached if workers else ()
         if sum(share.milli for share in before) > milli and self.kernels:
             return before
         return _shares(FIRST_OF_OTHERS, milli) if self.pod else ()
