@@ -1,4 +1,4 @@
-"""A notebook on one node runs cells on a GPU of the other one; its worker is killed, and the network between both is cut."""
+"""A notebook on one node runs cells on a GPU of the other one; its worker is killed, and the network is cut."""
 
 from __future__ import annotations
 
