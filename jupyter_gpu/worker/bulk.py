@@ -20,6 +20,8 @@ from jupyter_gpu.remote.bulk import PATIENCE, Receiving, Sending, Transfer, Tran
 
 HANDSHAKE = 5.0
 """Seconds that a peer may take to prove its key."""
+TURN = 5.0
+"""Seconds that a kernel waits for its turn at the port."""
 STRANGERS = 16
 """Handshakes at a time; more connections are closed at once."""
 
@@ -30,11 +32,23 @@ class BulkServer:
     def __init__(self) -> None:
         self._entrance: Entrance | None = None
 
-    def listen(self, address: str, peer: bytes) -> tuple[int, str]:
-        """Expect the peer with a certificate, in place of a connection before; return the port and our certificate."""
+    def listen(self, address: str, peer: bytes, port: int = 0) -> tuple[int, str]:
+        """Expect the peer with a certificate, in place of a connection before; return the port and our certificate.
+
+        ``port``: that of all kernels of the worker, for which one waits until another's peer has connected. Raises
+        `OSError` if that takes too long.
+        """
         self.close()
         own = certificates.make()
-        self._entrance = Entrance(address, certificates.context(own, peer, server=True))
+        context = certificates.context(own, peer, server=True)
+        until = time.monotonic() + TURN
+        while self._entrance is None:
+            try:
+                self._entrance = Entrance(address, context, port)
+            except OSError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
         return self._entrance.port, own.text
 
     def receive(self) -> list[Any]:
@@ -65,10 +79,10 @@ class BulkServer:
 class Entrance:
     """A port at which one peer is expected."""
 
-    def __init__(self, address: str, context: ssl.SSLContext) -> None:
+    def __init__(self, address: str, context: ssl.SSLContext, port: int = 0) -> None:
         self._context = context
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._listening = socket.create_server((address, 0), family=family, backlog=STRANGERS)
+        self._listening = socket.create_server((address.strip("[]"), port), family=family, backlog=STRANGERS)
         self.port: int = self._listening.getsockname()[1]
         self._peer: Future[ssl.SSLSocket] = Future()
         self._room = threading.BoundedSemaphore(STRANGERS)

@@ -152,7 +152,8 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
 
         async def work() -> Reply:
             peer = certificates.read_certificate(parent["content"]["certificate"], "certificate")
-            port, certificate = self._bulk.listen(self.parent.run.address, peer)
+            run = self.parent.run
+            port, certificate = self._bulk.listen(run.address, peer, run.bulk)
             return {"status": "ok", "port": port, "certificate": certificate}
 
         await self._answer(stream, ident, parent, work, [])

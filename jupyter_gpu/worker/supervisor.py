@@ -219,6 +219,7 @@ class Supervisor:
             self._allowed,
             secrets.token_hex(32),
             self._next_ports(),
+            self._port + 1 + control.CHANNELS * control.MAX_KERNELS if self._port else 0,
             *self._patience,
         )
         with contextlib.suppress(BrokenPipeError):  # it has ended: `_on_end` says why

@@ -19,6 +19,7 @@ from jupyter_gpu.remote.errors import CannotSend, WorkerLost
 from jupyter_gpu.worker import bulk
 from jupyter_gpu.worker.bulk import BulkServer
 from tests.remote.spaces import Grid, space
+from tests.worker.pods import free_ports
 
 MB = 1024**2
 LARGE = 64 * MB
@@ -227,3 +228,16 @@ def test_where_no_connection_is_possible_it_goes_the_slower_way(
         assert warm.push(prepared(Grid(bytearray(17 * MB)))) == {}
         assert len(warm.pull(["data"])[0][0].buffers[0]) == 17 * MB
     assert tries == [1]
+
+
+def test_one_port_for_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take turns: one whose peer does not come holds it for a while."""
+    monkeypatch.setattr(bulk, "TURN", 0.1)
+    port, peer = free_ports(), certificates.read_certificate(certificates.make().text, "peer")
+    first, second = BulkServer(), BulkServer()
+    assert first.listen("127.0.0.1", peer, port)[0] == port
+    with pytest.raises(OSError, match="in use"):
+        second.listen("127.0.0.1", peer, port)
+    first.close()
+    assert second.listen("127.0.0.1", peer, port)[0] == port
+    second.close()

@@ -69,6 +69,10 @@ def test_one_notebook_is_accepted_on_fixed_ports(pod: WorkerPod) -> None:
     kernel = Connection(notebook, "one", "/")
     try:
         assert ran(kernel, "print(6 * 7)") == "42\n"
+        kernel.run("data = bytes(20_000_000)")
+        assert len(kernel.pull(["data"])[0][0].stream) > 20_000_000
+        assert kernel._bulk.socket is not None
+        assert kernel._bulk.socket.getpeername()[1] == pod.port + 1 + control.CHANNELS * control.MAX_KERNELS
         started = ask(notebook, Start("one", "/", PYTHON))
         assert isinstance(started, Started)
         ports = (started.shell, started.iopub, started.stdin, started.control)

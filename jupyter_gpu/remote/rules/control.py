@@ -10,7 +10,8 @@ Each is a JSON object with one field, its kind::
     first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
                                               "control": 40127}}
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
-    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "interrupt", "end"}}
+    first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "bulk", "interrupt",
+                                         "end"}}
 
 ``run`` alone has a secret key; it goes through a pipe to a child process.
 """
@@ -155,6 +156,8 @@ class Run(Word):
     key: str
     port: int = 0
     """The first of its ports; 0: any."""
+    bulk: int = 0
+    """The port for large objects, of all kernels in turn; 0: any."""
     interrupt: int = 0
     """Seconds without a client after which it interrupts what runs; 0: never."""
     end: int = 0
@@ -168,6 +171,7 @@ class Run(Word):
         "allow": _KEYS,
         "key": _TEXT,
         "port": strict.integer(0, 65535 - CHANNELS),
+        "bulk": strict.integer(0, 65535),
         "interrupt": strict.integer(0, 86_400),
         "end": strict.integer(0, 86_400),
     }
