@@ -26,7 +26,7 @@ from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.handles import Handle, Handles, Remote
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
-from jupyter_gpu.remote.rules.keeping import Choice, choice, free_set
+from jupyter_gpu.remote.rules.keeping import Choice, choice, free_set, gained
 from jupyter_gpu.remote.rules.shipping import There
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class GpuCalls:
                 yield status.view, ends
             finally:
                 if ends:
-                    self.worker.make_room()
+                    self.worker.make_room(at=gained(before, status.view))
 
     @asynccontextmanager
     async def _aheld(self, gpus: float | str, milli: int) -> AsyncIterator[View]:
@@ -130,7 +130,7 @@ class GpuCalls:
                 yield status.view
             finally:
                 if before.status.requested < milli:
-                    await asyncio.to_thread(self.worker.make_room)
+                    await asyncio.to_thread(self.worker.make_room, 0, gained(before, status.view))
 
 
 class Call:

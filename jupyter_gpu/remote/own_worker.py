@@ -14,7 +14,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,9 +232,12 @@ class OwnWorker:
         else:  # it ends with the first process
             connection.close()
 
-    def make_room(self, milli: int = 0) -> None:
-        """End the kernels that rest and were given more than an amount: the server is about to have that only."""
-        self._end_resting(lambda seat: milli_of(seat.given) > milli)
+    def make_room(self, milli: int = 0, at: Collection[str] | None = None) -> None:
+        """End the kernels that rest and were given more than an amount: the server is about to have that only.
+
+        ``at``: only in these places.
+        """
+        self._end_resting(lambda seat: milli_of(seat.given) > milli and (at is None or seat.place in at))
 
     def close(self) -> None:
         """End the own worker, and the kernels in others."""

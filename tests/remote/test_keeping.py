@@ -18,6 +18,7 @@ from jupyter_gpu.remote.rules.keeping import (
     Gpus,
     choice,
     free_set,
+    gained,
     is_kept,
     milli_of,
     places,
@@ -128,6 +129,15 @@ def test_choice() -> None:
     assert choice(known, 2000) == Choice("w1", usable(known, "w1"))
     assert choice(known, 3000) is None
     assert choice(seen((A, 1000)), 2000) == Choice(HERE, usable(known))
+
+
+def test_gained() -> None:
+    """The places in which something came; others keep their kernels."""
+    before = replace(seen((A, 1000)), workers=(worker("w1", 1000),))
+    after = replace(before, workers=(worker("w1", 1000), worker("w2", 1000)))
+    assert gained(before, after) == {"w2"}
+    assert gained(before, before) == set()
+    assert gained(replace(before, gpus=()), before) == {HERE}
 
 
 def test_sets_of_several_places() -> None:

@@ -76,6 +76,11 @@ def is_kept(given: Gpus, view: View, place: str = HERE) -> bool:
     return not any(worker.leaving for worker in view.workers if worker.id == place)
 
 
+def gained(before: View, after: View) -> frozenset[str]:
+    """Return the places whose GPUs are not those of before, so that some of them are given back afterwards."""
+    return frozenset(place for place in places(after) if usable(after, place) != usable(before, place))
+
+
 def milli_of(gpus: Gpus) -> int:
     """Return the amount."""
     return sum(milli for _, milli in gpus)
