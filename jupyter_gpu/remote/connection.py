@@ -37,6 +37,8 @@ Message = dict[str, Any]
 
 PATIENCE = 30.0
 """Seconds that a worker may take to answer before it counts as unreachable; it may have to start a kernel."""
+CONNECT = 10.0
+"""Seconds until a worker must have answered the handshake."""
 TICK = 50
 """Milliseconds between two looks whether there was an interrupt: a signal may wake another thread."""
 BEAT, SILENCE = 5_000, 15_000
@@ -80,12 +82,13 @@ class WorkerAddress:
 def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Started | Killed:
     """Ask the first process of a worker; raises `WorkerRefused` and `WorkerLost`."""
     with zmq.Context() as context, address.socket(context, zmq.DEALER, address.port) as socket:
-        monitor = socket.get_monitor_socket(_MONITORED)
+        monitor = socket.get_monitor_socket(_MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(monitor, zmq.POLLIN)
         try:
             socket.send(word.dump())
+            _await_handshake(address, monitor, min(patience, CONNECT))
             events = dict(poller.poll(int(patience * 1000)))
             if socket not in events:
                 raise _lost(address, monitor if monitor in events else None)
@@ -103,11 +106,24 @@ def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Start
     return answer
 
 
+def _await_handshake(address: WorkerAddress, monitor: zmq.Socket[Any], patience: float) -> None:
+    """Wait until both ends know each other; raises `WorkerLost`."""
+    if not monitor.poll(int(patience * 1000)):
+        raise _lost(address, None)
+    event = recv_monitor_message(monitor)["event"]
+    if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        raise _lost_by(address, event)
+
+
 def _lost(address: WorkerAddress, monitor: zmq.Socket[Any] | None) -> WorkerLost:
     """Return the error of a worker that was silent, or of which a monitor tells something."""
     if monitor is None:
         return WorkerLost(gettext("The worker on %1 does not answer.", address.where))
-    if recv_monitor_message(monitor)["event"] == zmq.EVENT_DISCONNECTED:
+    return _lost_by(address, recv_monitor_message(monitor)["event"])
+
+
+def _lost_by(address: WorkerAddress, event: int) -> WorkerLost:
+    if event == zmq.EVENT_DISCONNECTED:
         return WorkerLost(gettext("The worker on %1 has ended, or the connection to it.", address.where))
     return WorkerLost(gettext("The worker on %1 does not accept the key of this notebook.", address.where))
 
