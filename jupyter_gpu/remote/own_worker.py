@@ -225,7 +225,7 @@ class OwnWorker:
         if connection is None:
             return
         if seat.place != HERE:
-            self._pod.kill(seat.place, connection, patience)
+            self._pod.kill(seat.place, seat.name, patience)
             connection.leave()
         elif local is not None and local.lives:
             connection.end(patience)
@@ -249,7 +249,7 @@ class OwnWorker:
             self._end(seat, _LAST_PATIENCE)
         for seat in state.working.values():  # of threads; those here end with the first process
             if seat.place != HERE and seat.connection is not None:
-                self._pod.kill(seat.place, seat.connection, _LAST_PATIENCE)
+                self._pod.kill(seat.place, seat.name, _LAST_PATIENCE)
         if state.local is not None:
             state.local.close()
 

@@ -22,6 +22,8 @@ from jupyter_gpu.remote.rules.control import Kill
 
 PATIENCE = 20.0
 """Seconds within which a new key of either end is known to the other one: node plugins and scheduler hand it on."""
+LAST = 2.0
+"""Seconds for the end of a kernel that could not be reached."""
 PAUSE = 0.2
 """Seconds between attempts to connect."""
 
@@ -56,23 +58,23 @@ class PodWorkers:
         Raises `WorkerLost`, `WorkerRefused` and `GpuError`.
         """
         until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return Connection(self._address(worker), kernel, folder, before)
-            except WorkerLost:
-                if time.monotonic() >= until:
-                    raise
-            time.sleep(PAUSE)
+        try:
+            while True:
+                try:
+                    return Connection(self._address(worker), kernel, folder, before)
+                except WorkerLost:
+                    if time.monotonic() >= until:
+                        raise
+                time.sleep(PAUSE)
+        except BaseException:
+            if before is None:
+                self.kill(worker, kernel, LAST)
+            raise
 
-    def kill(self, worker: str, connection: Connection, patience: float) -> None:
-        """End the kernel of a connection, as far as that is possible: one that has no client ends by itself."""
+    def kill(self, worker: str, kernel: str, patience: float) -> None:
+        """End a kernel, as far as that is possible: one that has no client ends by itself."""
         with suppress(WorkerLost, WorkerRefused, GpuError):
-            try:
-                connection.kill(patience)
-            except WorkerLost:
-                address = self._address(worker)
-                if address != connection.address:  # there are new keys
-                    ask(address, Kill(connection.kernel), patience)
+            ask(self._address(worker), Kill(kernel), patience)
 
     def _address(self, worker: str) -> WorkerAddress:
         found = self._client().exchange(Call("GET", "workers")).ask(read_ways).get(worker)

@@ -78,7 +78,7 @@ def test_call(kernel: Kernel, pods: TwoPods) -> None:
     assert there(pods, kernel, "gpu.run(place, gpus=2)") == f"{FIRST},{SECOND}"
     assert pods.requested.wish.set is None
     await_(lambda: not pods.kernels)
-    assert kernel.run("print(gpu.status().attached)") == "0"
+    await_(lambda: kernel.run("print(gpu.status().attached)") == "0")
 
 
 def test_namespace_stays_while_the_gpus_do(kernel: Kernel, pods: TwoPods) -> None:
