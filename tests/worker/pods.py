@@ -153,13 +153,19 @@ class Plugin:
 
 
 class WorkerPod:
-    """The worker's program, with the socket of a pod. ``before``: what runs it; ``alone``: as in `node.main`."""
+    """The worker's program, with the socket of a pod. ``before``: what runs it; ``port``, ``alone``: as in `node.main`."""
 
     def __init__(
-        self, plugin: Plugin, *, files: int = 0, before: Sequence[str] = (), alone: tuple[int, int] = node.ALONE
+        self,
+        plugin: Plugin,
+        *,
+        files: int = 0,
+        before: Sequence[str] = (),
+        port: int = 0,
+        alone: tuple[int, int] = node.ALONE,
     ) -> None:
         self.plugin, self._before = plugin, before
-        self.port = free_ports()
+        self.port = port or free_ports()
         limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))\n" if files else ""
         code = f"{limit}from jupyter_gpu.worker import node; node.main({self.port}, {alone})"
         self.log = plugin.folder / "log"

@@ -139,7 +139,7 @@ def test_kernel_that_ends(pods: TwoPods) -> None:
 
 
 def test_lost_worker_and_one_that_starts(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
-    """The cell fails and is not run again; the next one waits for the worker that starts, and says so."""
+    """The cell fails and is not run again; the next one waits for the worker that starts, which has another key."""
     assert pods.pod is not None
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'a').write('x')\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
@@ -151,7 +151,7 @@ def test_lost_worker_and_one_that_starts(kernel: Kernel, pods: TwoPods, tmp_path
     kernel.client.execute("%%gpu 2\nparent = os.getppid()")
     assert pods.server is not None
     await_(lambda: "node2" in sentence(View.from_json(pods.server.status())))  # type: ignore[union-attr]
-    with started(pods) as new:
+    with started(pods, old.port) as new:
         reply = kernel.client.get_shell_msg(timeout=60)["content"]
         assert reply["status"] == "ok", reply
         assert kernel.run("print(parent)") == str(new.process.pid)

@@ -165,11 +165,11 @@ def two_pods(folders: pytest.TempPathFactory, *, worker: bool = True) -> Iterato
 
 
 @contextlib.contextmanager
-def started(pods: TwoPods) -> Iterator[WorkerPod]:
-    """Run the worker's pod, in whose mounts the notebook's folder is empty."""
+def started(pods: TwoPods, port: int = 0) -> Iterator[WorkerPod]:
+    """Run the worker's pod, in whose mounts the notebook's folder is empty. ``port``: that of before."""
     assert pods.server is not None
     hide = f'mount -t tmpfs none {pods.server.folder}; exec "$@"'
-    with worker_pod(pods.worker, before=("unshare", "--mount", "sh", "-c", hide, "sh")) as pod:
+    with worker_pod(pods.worker, before=("unshare", "--mount", "sh", "-c", hide, "sh"), port=port) as pod:
         pods.pod = pod
         try:
             yield pod
