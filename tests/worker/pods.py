@@ -153,7 +153,7 @@ class Plugin:
 
 
 class WorkerPod:
-    """The worker's program, with the socket of a pod. ``before``: what runs it; ``port``, ``alone``: as in `node.main`."""
+    """The worker's program, with a pod's socket. ``before``: what runs it; ``port``, ``alone``: as in `node.main`."""
 
     def __init__(
         self,

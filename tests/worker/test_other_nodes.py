@@ -143,6 +143,7 @@ def test_lost_worker_and_one_that_starts(kernel: Kernel, pods: TwoPods, tmp_path
     assert pods.pod is not None
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'a').write('x')\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
+    kernel.run("gpu.resize(3)")
     with pytest.raises(Failed, match="WorkerLost"):
         kernel.run(f"%%gpu 2\n{code}")
     assert ran.read_text() == "x"
