@@ -147,11 +147,11 @@ def test_lost_worker_and_one_that_starts(kernel: Kernel, pods: TwoPods, tmp_path
     with pytest.raises(Failed, match="WorkerLost"):
         kernel.run(f"%%gpu 2\n{code}")
     assert ran.read_text() == "x"
-    pods.pod.process.wait()
-    pods.pod, old = None, pods.pod
+    old, pods.pod = pods.pod, None
+    old.process.wait()
     kernel.client.execute("%%gpu 2\nparent = os.getppid()")
     assert pods.server is not None
-    await_(lambda: "node2" in sentence(View.from_json(pods.server.status())))  # type: ignore[union-attr]
+    await_(lambda: "node2" in sentence(View.from_json(pods.server.status())))
     with started(pods, old.port) as new:
         reply = kernel.client.get_shell_msg(timeout=60)["content"]
         assert reply["status"] == "ok", reply
