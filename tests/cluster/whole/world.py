@@ -32,8 +32,6 @@ SECONDS = 90.0
 """Patience with what should take less than one: two busy cores."""
 NOTEBOOKS = (chart.NOTEBOOKS,)
 """Namespaces whose pods may ask for themselves, with their own tokens."""
-REMOTE = "jupyter-gpu-test-remote"
-"""Namespace of notebooks that may have workers on other nodes."""
 PEOPLE = "jupyter-gpu-test-people"
 """Name and namespace of a hub whose servers have a namespace for each user."""
 
@@ -94,10 +92,9 @@ def installed() -> Iterator[Product]:
     """The product on a cluster with two nodes, until the end of the block; as it is, where it is installed already."""
     with chart.some_cluster() as cluster:
         if chart.RELEASE not in cluster.helm("list", "--short", "--namespace", chart.NAMESPACE).split():
-            for name in (*NOTEBOOKS, REMOTE):
+            for name in NOTEBOOKS:
                 namespace(cluster, name)
-            own = (*NOTEBOOKS, REMOTE)
-            allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in own]
+            allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in NOTEBOOKS]
             hubs: list[dict[str, Any]] = [{"namespace": name, "serviceAccount": "hub"} for name in NOTEBOOKS]
             own_namespaces = {"namespace": PEOPLE, "serviceAccount": "hub", "notebookNamespaces": ["*"]}
             hubs.append({"name": PEOPLE, **own_namespaces})
@@ -107,7 +104,6 @@ def installed() -> Iterator[Product]:
                 hubs=hubs,
                 scheduler={"replicas": 2},
                 limits={"askAtCreation": True},  # Jobs begin with a request
-                workers={"enabled": True, "namespaces": [REMOTE]},
             )
         product = Product(cluster)
         try:
