@@ -35,6 +35,14 @@ def test_computed_fields_are_not_believed(view: View) -> None:
 
 
 @given(any_.views)
+def test_what_one_process_can_use(view: View) -> None:
+    """What is attached on one node: never more than all that is attached, and all of it without workers."""
+    workers = [worker.usable for worker in view.workers]
+    assert view.together == max([view.here, *workers])
+    assert view.here + sum(workers) == view.status.attached
+
+
+@given(any_.views)
 def test_every_view_has_a_sentence(view: View) -> None:
     """Every view has a sentence of one line."""
     assert len(sentence(view).splitlines()) == 1
