@@ -88,6 +88,7 @@ def test_namespace_stays_while_the_gpus_do(kernel: Kernel, pods: TwoPods) -> Non
     assert kernel.run("print(gpu.remote.lock)") == "<lock: lock on node2>"
     kernel.run("for seat in gpu._calls.worker._state.resting: seat.connection.close()")
     assert kernel.run("%%gpu 2\nprint(lock.locked(), os.getpid() == pid)") == "False True"
+    assert kernel.run("print(gpu.remote.lock)") == "<lock: lock on node2>"
     assert len(pods.kernels) == 1
     kernel.run("gpu.resize(1, timeout=30)")
     assert pods.kernels == []
