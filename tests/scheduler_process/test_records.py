@@ -255,11 +255,13 @@ def test_trimming_loses_nothing_that_is_read() -> None:
     """Trimming removes most of the rest."""
     pod = a_pod({REQUESTED: "2", ATTACHED: "x"})
     pod["spec"]["overhead"] = {"cpu": "1"}
+    pod["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
     pod["status"] = {"phase": "Pending", "nominatedNodeName": "n", "conditions": [1]}
     assert read_pod(pod).chosen == "n"
     assert read_pod(trim_pod(pod)) == read_pod(pod)
     assert read_pod({**pod, "status": {"nominatedNodeName": 7}}).chosen == ""
     assert read_pod(trim_pod(pod)).usage == read_pod(pod).usage
+    assert trim_pod(pod)["spec"]["tolerations"] == pod["spec"]["tolerations"]
     assert len(str(trim_pod({**pod, "managedFields": ["x"] * 1000}))) < 700
     assert trim_pod({}) == {"metadata": {"annotations": {}}}
 
