@@ -39,7 +39,7 @@ class Cell(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What happened to the cells of all notebooks."""
+    """The results of all cells."""
 
     cells: tuple[Cell, ...]
     workers: int

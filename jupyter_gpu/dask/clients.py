@@ -1,4 +1,4 @@
-"""What `gpu.client()` is made with: the one cluster of this program, made at the first call."""
+"""The parts behind `gpu.client()`: the one cluster of this program, made at the first call."""
 
 from __future__ import annotations
 

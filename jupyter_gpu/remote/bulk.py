@@ -62,7 +62,7 @@ class Transfer:
     """A message that is sent or received by a connection that does not block."""
 
     wants: int
-    """What its socket must be ready for: select.POLLIN or select.POLLOUT."""
+    """The event that its socket must be ready for: select.POLLIN or select.POLLOUT."""
 
     def __init__(self, views: Iterator[memoryview]) -> None:
         self.moved = 0
@@ -136,7 +136,7 @@ class Receiving(Transfer):
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
-        """What has come, in memory that can be written."""
+        """The parts that have come, in memory that can be written."""
         super().__init__(self._rooms())
 
     def _rooms(self) -> Iterator[memoryview]:

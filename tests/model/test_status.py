@@ -150,13 +150,13 @@ WORKERS = [
 
 @pytest.mark.parametrize(("now", "phase", "reason", "attached"), WORKERS)
 def test_workers_count_as_own_gpus(now: Status, phase: Phase, reason: Reason | None, attached: int) -> None:
-    """What other nodes serve is part of the amounts, and a worker that cannot run is waited for."""
+    """GPUs of other nodes are part of the amounts, and a worker that cannot run is waited for."""
     assert (now.phase, now.reason, now.attached) == (phase, reason, attached)
     assert now.settled is (phase in (Phase.READY, Phase.IDLE))
 
 
 def test_unseen_wish_with_a_worker_is_pending() -> None:
-    """What a worker holds is given back only once the scheduler has seen that."""
+    """A worker's GPU is given back only once the scheduler has seen that."""
     wish, before = Requested(NEW, Wish(0)), Allocated(OLD, ())
     assert status(wish, before, None, [far(1000, B)]).phase is Phase.PENDING
     assert status(wish, before, None, [far(0, B)]).phase is Phase.PENDING

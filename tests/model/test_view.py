@@ -36,7 +36,7 @@ def test_computed_fields_are_not_believed(view: View) -> None:
 
 @given(any_.views)
 def test_what_one_process_can_use(view: View) -> None:
-    """What is attached on one node: never more than all that is attached, and all of it without workers."""
+    """The amount on one node is never more than all that is attached, and all of it without workers."""
     workers = [worker.usable for worker in view.workers]
     assert view.together == max([view.here, *workers])
     assert view.here + sum(workers) == view.status.attached

@@ -70,7 +70,7 @@ def test_what_is_sent_is_received(kept: tuple[ssl.SSLSocket, ssl.SSLSocket], par
 
 
 def test_large_part_has_memory_that_can_be_written(ends: tuple[ssl.SSLSocket, ssl.SSLSocket]) -> None:
-    """Of its own: a process that is forked has a copy."""
+    """A process that is forked has a copy."""
     data = os.urandom(3 * 1024**2)
     receiving = Receiving()
     move(ends, Sending([data]), receiving)

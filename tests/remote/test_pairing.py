@@ -1,4 +1,4 @@
-"""What a worker pod learns from its node plugin: in doubt it accepts nobody."""
+"""The words of a node plugin to a worker pod: in doubt it accepts nobody."""
 
 import json
 from collections.abc import Mapping

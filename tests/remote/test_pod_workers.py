@@ -37,6 +37,6 @@ def test_any_answer_is_read_or_refused(field: str, value: object) -> None:
 
 
 def test_no_answer_of_ours() -> None:
-    """What another program says."""
+    """The words of another program."""
     with pytest.raises(FieldError):
         read_ways({"workers": 7})

@@ -66,7 +66,7 @@ def test_loaded_again_in_the_same_module() -> None:
 
 @contextmanager
 def sent() -> Iterator[Sent]:
-    """What is sent here, until the end of the block."""
+    """The modules that are sent here, until the end of the block."""
     before, loaded = list(sys.meta_path), set(sys.modules)
     try:
         yield Sent()

@@ -35,7 +35,7 @@ from tests.scheduler_process.notebook_stage import NODES, Cluster, wish, worker
 
 
 def test_limit_holds_over_a_notebook_and_its_workers() -> None:
-    """Of four that it wishes it may have two: one here, one elsewhere; a lower one takes the one elsewhere."""
+    """It may have two of the four that it wishes: one here, one elsewhere; a lower one takes the one elsewhere."""
     world = Cluster()
     world.limited(2)
     world.notebook("a", 4)
@@ -272,7 +272,7 @@ def test_service_says_what_other_nodes_could_give() -> None:
 
 
 def test_service_says_nothing_of_nodes_that_keep_workers_out() -> None:
-    """Of a node with a taint only what a pod that tolerates it could have, and only that pod gets GPUs there."""
+    """A node with a taint counts only for a pod that tolerates it, and only that pod gets GPUs there."""
     world = Cluster()
     tainted = world.node("n1", 2)
     tainted["spec"] = {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}
@@ -288,7 +288,7 @@ def test_service_says_nothing_of_nodes_that_keep_workers_out() -> None:
 
 
 def test_set_is_on_one_node_within_the_limit() -> None:
-    """What the pod has here counts, too: beside one here, a limit of two permits no set of two elsewhere."""
+    """GPUs that the pod has here count, too: beside one here, a limit of two permits no set of two elsewhere."""
     world = Cluster()
     world.notebook("a", 1)
     world.settle()
@@ -319,7 +319,7 @@ def test_set_is_on_one_node_within_the_limit() -> None:
     ],
 )
 def test_limit_of_a_model_holds_across_nodes(on: str, wants: int, most: int, found: dict[str, int]) -> None:
-    """Of the model that it limits there are so many here and elsewhere together."""
+    """There are so many of the limited model here and elsewhere together."""
     world = Cluster()
     world.kinds = {"n0": ("A100", 40), "n1": ("A100", 40), "n2": ("L4", 24)}
     world.restart()

@@ -131,7 +131,7 @@ class Plugin:
 
     @property
     def attached(self) -> Attached:
-        """What is recorded of the pod's GPUs and keys."""
+        """The record of the pod's GPUs and keys."""
         try:
             return decode_attached(self.annotations[ATTACHED])
         except (KeyError, InvalidAnnotation):

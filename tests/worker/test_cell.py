@@ -84,7 +84,7 @@ def test_cell_in_place(kernel: Kernel, server: Server) -> None:
 
 
 def test_namespace_stays(kept: Kernel) -> None:
-    """What a cell assigned is there in the next one, and is not sent again; so is what the notebook sent."""
+    """A value that a cell assigned is there in the next one, and is not sent again; so is what the notebook sent."""
     kept.run("data = bytearray(100_000); n = 1")
     fresh(kept, "import os\npid = os.getpid(); first = id(data); n += 1")
     assert fresh(kept, "print(os.getpid() == pid, id(data) == first, n)") == "True True 2"

@@ -71,7 +71,7 @@ def test_cell_whose_gpus_come_from_another_node_for_the_first_time(kernel: Kerne
 
 
 def test_call(kernel: Kernel, pods: TwoPods) -> None:
-    """What the own node has is used there, a larger set elsewhere; nothing stays held."""
+    """GPUs of the own node are used there, a larger set elsewhere; nothing stays held."""
     seen, _, pid = literal_eval(kernel.run("print(gpu.run(place))"))
     assert seen == gpu(0).uuid
     assert pid not in pods.kernels

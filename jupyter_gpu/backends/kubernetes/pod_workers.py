@@ -1,4 +1,4 @@
-"""What the node plugin tells of the pod's workers on other nodes, and the way to say the pod's keys."""
+"""News from the node plugin of the pod's workers on other nodes, and the way to say the pod's keys."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_share_with_more_than_its_part_divides_the_memory(shares: list[GpuShar
 
 
 def test_a_share_waits_until_others_leave_room() -> None:
-    """What they hold counts, and what they may still take."""
+    """Memory that they hold counts, and memory that they may still take."""
     other = holding("x", 250)
     assert grant(BIG, holding("me"), other, x=20) == (BIG,)
     assert grant(BIG, holding("me"), other, x=0) == (BIG,)
@@ -145,7 +145,7 @@ def test_what_is_new_always_fits(
 
 @given(shares, shares, memory)
 def test_a_second_step_changes_nothing(share: GpuShare, before: GpuShare, left: int) -> None:
-    """What was kept is kept again, as long as nothing comes free."""
+    """Shares that were kept are kept again, as long as nothing comes free."""
     first = kept(share, before, ALL, left)
     assert first is not None
     again = kept(share, first, ALL, left)

@@ -150,7 +150,7 @@ def test_device_of_amds_is_the_gpu_at_its_place_on_the_bus(
 
 
 def test_gpu_of_amds_without_a_known_place_may_be_meant() -> None:
-    """What is certain of another GPU excludes it not, as two may be at one place."""
+    """Certainty about another GPU excludes it not, as two may be at one place."""
     amd = [replace(GPUS[index], uuid=f"GPU-{index}", vendor="amd") for index in range(2)]
     bus = Given("a/b", "amd.com/gpu", ("0000:c1:00.0",))
     found = second_owners(amd, [bus], Instances(), {"GPU-0": "0000:c1:00"})

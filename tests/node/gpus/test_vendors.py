@@ -202,7 +202,7 @@ def test_vendor_of_two_packages_is_refused(package: Callable[..., None]) -> None
     ],
 )
 def test_vendor_that_could_not_be_guarded_is_none(changes: dict[str, Any], words: str) -> None:
-    """What is wrong with it is said."""
+    """Its mistake is said."""
     assert words in str(mistake(vendors.AMD._replace(**changes)))
 
 

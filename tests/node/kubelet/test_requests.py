@@ -1,4 +1,4 @@
-"""What a pod may send over its socket: read strictly, and only what is known."""
+"""Requests of a pod over its socket: read strictly, and only what is known."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def line(**body: Any) -> bytes:
 
 @given(peers)
 def test_keys_are_read_as_they_were_said(peer: Peer) -> None:
-    """Of a worker and of a notebook, also of one with as many workers as there can be."""
+    """A worker says its own, and so does a notebook, also one with as many workers as there can be."""
     said = line(put="peer", **peer.to_json())
     assert read(said) == peer
     assert len(said) < MAX_BYTES / 2

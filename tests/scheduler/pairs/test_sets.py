@@ -122,7 +122,7 @@ def test_part_in_use_stays_beside_a_set() -> None:
 
 
 def test_shrink_leaves_the_set() -> None:
-    """Of three that work there two stay, and what the own node has; then, without the set, no more than is wished."""
+    """Two of three that work there stay, and what the own node has; then, without the set, no more than is wished."""
     world = World({"n1": 1, "n2": 3})
     world.notebook("a", **sets(4, 2))
     world.settle()
@@ -171,7 +171,7 @@ def test_set_moves_whole_from_a_node_that_fails() -> None:
 
 @pytest.mark.parametrize("limit", [None, PodLimit(None, None)])
 def test_surplus_beside_a_set_comes_home_alone(limit: PodLimit | None) -> None:
-    """Of three closed ones the own node can serve one: the set stays where it is. So it is in a fair line."""
+    """The own node can serve one of three closed ones: the set stays where it is. So it is in a fair line."""
     world = World({"n1": 1, "n2": 3})
     world.notebook("other", 1)
     world.settle()

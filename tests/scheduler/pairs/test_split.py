@@ -126,7 +126,7 @@ class World:
 
 
 def test_own_node_first_and_the_rest_on_the_best_other_node() -> None:
-    """Of three GPUs, the own node has one; the other two are one part, on the node that has both."""
+    """The own node has one of three GPUs; the other two are one part, on the node that has both."""
     world = World({"n1": 1, "n2": 1, "n3": 2})
     world.notebook("a", 3)
     assert world.divide("a") == 1
@@ -175,7 +175,7 @@ def test_island_goes_whole_to_another_node() -> None:
 
 
 def test_wish_that_becomes_local_comes_home() -> None:
-    """What the own node can't serve is given up."""
+    """The rest, which the own node can't serve, is given up."""
     world = World({"n1": 1, "n2": 3})
     world.notebook("a", 3)
     world.settle()

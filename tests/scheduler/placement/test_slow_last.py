@@ -116,7 +116,7 @@ def test_slow_gpu_is_kept_and_given_back_first() -> None:
     [({}, (), 0), ({uuid(1): 9}, (), 1), ({uuid(0): 3}, (), 1), ({}, (0,), 1), ({uuid(0): 9}, (0,), 1)],
 )
 def test_decisions_use_them(priorities: dict[str, int], slow: tuple[int, ...], expected: int) -> None:
-    """Of running pods and of new ones."""
+    """For running pods and for new ones."""
     gpus = [gpu(index, slow=index in slow) for index in range(2)]
     snapshot = ClusterSnapshot(priorities)
     snapshot.put_node(NODE, tuple(gpus))

@@ -59,7 +59,7 @@ class Records:
     attached: Attached | None = None
     problems: tuple[Condition, ...] = ()
     workers: Workers | None = None
-    """What other nodes serve; ``None``: the scheduler has said nothing of that."""
+    """The parts that other nodes serve; ``None``: the scheduler has said nothing of that."""
 
     @property
     def generation(self) -> int:

@@ -20,7 +20,7 @@ PAUSE = 5.0
 
 
 class Said(NamedTuple):
-    """What a pod said last, and how many changes it may still make."""
+    """The last word of a pod, and how many changes it may still make."""
 
     peer: Peer
     changes: float

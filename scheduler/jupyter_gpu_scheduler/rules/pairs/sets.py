@@ -17,7 +17,7 @@ from jupyter_gpu.model.service import WorkerPart
 
 
 class Left(NamedTuple):
-    """What is left of a wish beside the parts on other nodes, in milli."""
+    """The amounts of a wish that are left beside the parts on other nodes, in milli."""
 
     milli: int
     """All of it, whichever node will serve it."""

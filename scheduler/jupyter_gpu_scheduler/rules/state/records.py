@@ -123,7 +123,7 @@ class PodRecord:
     termination: int = 30
     """Seconds that its programs have to end once asked to."""
     remote: RemoteRecord | None = None
-    """What concerns GPUs of other nodes; ``None``: nothing does."""
+    """The part about GPUs of other nodes; ``None``: nothing does."""
     decoded: Mapping[str, Decoded] = field(default_factory=dict, repr=False, compare=False)
     """Its annotations, by key: most new versions of a pod have the same, which are then not read again."""
 
