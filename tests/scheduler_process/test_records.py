@@ -152,7 +152,7 @@ def test_finished_pod_counts_until_its_gpus_are_closed(attached: Attached | str,
 
 
 def test_notebook_and_worker_are_read_whole() -> None:
-    """All that concerns other nodes is read, and nothing of it for other pods; what can't be read is nobody's worker."""
+    """All about other nodes is read, and nothing of it for other pods; what can't be read is nobody's worker."""
     assert read_pod(a_pod()).remote is None
     digest = "docker.io/library/lab@sha256:" + "a" * 64
     service, status = Service(1, (WorkerPart("w1", "m"),)), WorkerStatus(WorkerState.FAILED, "x", 1, 2)

@@ -128,7 +128,7 @@ def remote(stage: Stage) -> Iterator[Remote]:
 
 
 def test_whole_way_to_another_node_and_back(remote: Remote) -> None:
-    """It gets at once what is there, the rest by a worker; keys on both sides; a shrink keeps the worker warm, then it goes."""
+    """It gets what is there, and the rest by a worker; keys on both sides; a shrink keeps the worker for a while."""
     stage = remote.stage
     scheduler = remote.scheduler(graceSeconds=2)
     remote.controller()
