@@ -6,9 +6,7 @@ server, and ends with the kernel: by the end of a pipe, also if the kernel is ki
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
-import sys
 
 import zmq
 
@@ -16,6 +14,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote.connection import WorkerAddress
 from jupyter_gpu.remote.errors import WorkerLost
+from jupyter_gpu.remote.own_process import OwnProcess
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Serve, Serving
 
@@ -23,25 +22,15 @@ LOOPBACK = "127.0.0.1"
 _PATIENCE = 10.0
 
 
-class LocalWorker:
+class LocalWorker(OwnProcess):
     """The first process of a worker on this machine."""
 
     def __init__(self) -> None:
         """Raises `WorkerLost` if it ends before it serves."""
         public, secret = (key.decode() for key in zmq.curve_keypair())
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "jupyter_gpu.worker.supervisor"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the kernel
-        )
-        assert self._process.stdin is not None
+        super().__init__("jupyter_gpu.worker.supervisor", Serve(LOOPBACK, (public,)).dump())
         assert self._process.stdout is not None
         try:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(Serve(LOOPBACK, (public,)).dump() + b"\n")
             with self._process.stdout as answer:
                 serving = control.read(answer.readline(control.MAX_BYTES), Serving)
         except strict.FieldError:
@@ -52,27 +41,9 @@ class LocalWorker:
             raise
         self.address = WorkerAddress("this machine", LOOPBACK, serving.port, serving.key, public, secret)
 
-    @property
-    def pid(self) -> int:
-        """Its pid."""
-        return self._process.pid
-
-    @property
-    def lives(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._process.poll() is None
-
-    def forget(self) -> None:
-        """Leave it to the process that started it: this one was forked, and must not keep the pipe open."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.returncode = 0  # it is no child of ours: nothing is to be waited for
-
     def close(self) -> None:
         """End it and its kernels."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._end_input()
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:

@@ -66,13 +66,13 @@ export function stage(worker: IWorker, trans: TranslationBundle): string {
   }
 }
 
-/** What it is to have and has not: `"1 GPU to come"`; empty: it has all. */
+/** The amount that it is to have and has not: `"1 GPU to come"`; empty: it has all. */
 export function toCome(worker: IWorker, trans: TranslationBundle): string {
   const missing = worker.milli - milliOf(worker);
   return missing > 0 ? trans.__('%1 to come', gpus(missing, trans)) : '';
 }
 
-/** What went over the network, and how long an answer takes; empty: not known. */
+/** The bytes that went over the network, and how long an answer takes; empty: not known. */
 export function traffic({ shipped, roundTrip }: IWorker, trans: TranslationBundle): string {
   return [
     ...(shipped === null ? [] : [trans.__('%1 sent there and back', formatBytes(shipped))]),

@@ -7,7 +7,7 @@ import { BadAnswerError, RefusedError, UnreachableError } from '../api/request';
 import { GpuState, IGpu, IStranger, IUser, IUserLimit, IView } from '../api/view';
 import { EXACT_POSITIONS, formatGpus, MILLI_PER_GPU } from './quantity';
 
-/** What makes the line of a view with workers: `remote-sentence.ts`, once it is loaded. */
+/** The maker of the line of a view with workers: `remote-sentence.ts`, once it is loaded. */
 let withWorkers: typeof Sentence | null = null;
 
 /** Have `kind` make the lines of views with workers from now on. */
@@ -101,7 +101,7 @@ export class Sentence {
     return parts.reduce((said, next) => this.trans.__('%1; %2', said, next));
   }
 
-  /** What is being given back: never nothing while all that goes on is that. */
+  /** The part that is being given back: never nothing while all that goes on is that. */
   protected back(): string[] {
     const leaving = this.inState('draining');
     return leaving.length || this.view.phase === 'Releasing' ? [this.givingBack(leaving)] : [];
