@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from .building import Built, build
-from .place import Place
+from .place import Place, Program
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,14 @@ def short() -> Iterator[Path]:
     """Make a folder with a name short enough for the path of a socket."""
     with tempfile.TemporaryDirectory(prefix="g") as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def programs_end() -> Iterator[None]:
+    """Kill the programs that a failed test has left."""
+    yield
+    while Program.started:
+        Program.started.pop().kill()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from .building import Built
 from .standin.board import Board, Sums, Work
@@ -19,7 +19,11 @@ MIB = 2**20
 class Program:
     """A process with pipes."""
 
+    started: ClassVar[list["Program"]] = []
+    """Those that this test has started; none is left to a later one when it fails."""
+
     def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
+        self.started.append(self)
         self.process = subprocess.Popen(
             arguments, env={**os.environ, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
@@ -52,7 +56,8 @@ class Program:
         """Kill it, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        self.process.communicate()
+        with contextlib.suppress(ValueError):  # its pipes are closed: it was waited for
+            self.process.communicate()
 
     def __enter__(self) -> Self:
         return self
