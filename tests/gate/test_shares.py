@@ -163,6 +163,7 @@ def test_share_becomes_a_whole_gpu_and_back(place: Place, server: Serving) -> No
 )  # fmt: skip
 def test_sanitizers_find_nothing(sanitized: Built, short: Path, server: Serving, arguments: tuple[str, ...]) -> None:
     """Two processes of each share run with the address, undefined behaviour and thread sanitizers."""
+    server.set({GPU: {"one": (500, 512 * MIB), "two": (500, 512 * MIB)}})  # both have a further context at a time
     place = Place(sanitized, short)
     running = [_sanitized(place, server, owner, *arguments) for owner in ("one", "two", "one", "two")]
     for program in running:
