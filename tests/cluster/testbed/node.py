@@ -9,7 +9,7 @@ import itertools
 import shutil
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cluster.testbed import binaries, cgroups, kubeconfig, node_config, shims
@@ -95,6 +95,18 @@ class Node(Daemons):
     def images(self) -> tuple[str, ...]:
         """Names of the images that it has."""
         return tuple(self._ctr("images", "list", "--quiet").split())
+
+    @contextmanager
+    def without_image(self, reference: str) -> Iterator[None]:
+        """The node does not know an image by its name, until the end of the block."""
+        aside = f"aside.example/{self.name}:1"
+        self._ctr("images", "tag", "--force", reference, aside)
+        self._ctr("images", "remove", reference)
+        try:
+            yield
+        finally:
+            self._ctr("images", "tag", aside, reference)
+            self._ctr("images", "remove", aside)
 
     def prepare(self) -> None:
         """Write what the programs of the node read."""

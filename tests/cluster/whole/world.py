@@ -32,6 +32,8 @@ SECONDS = 90.0
 """Patience with what should take less than one: two busy cores."""
 NOTEBOOKS = (chart.NOTEBOOKS,)
 """Namespaces whose pods may ask for themselves, with their own tokens."""
+REMOTE = "jupyter-gpu-test-remote"
+"""Namespace of notebooks that may have workers on other nodes."""
 PEOPLE = "jupyter-gpu-test-people"
 """Name and namespace of a hub whose servers have a namespace for each user."""
 
@@ -92,9 +94,10 @@ def installed() -> Iterator[Product]:
     """The product on a cluster with two nodes, until the end of the block; as it is, where it is installed already."""
     with chart.some_cluster() as cluster:
         if chart.RELEASE not in cluster.helm("list", "--short", "--namespace", chart.NAMESPACE).split():
-            for name in NOTEBOOKS:
+            for name in (*NOTEBOOKS, REMOTE):
                 namespace(cluster, name)
-            allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in NOTEBOOKS]
+            own = (*NOTEBOOKS, REMOTE)
+            allowed = [{"namespace": name, "serviceAccounts": ["default", "notebook"]} for name in own]
             hubs: list[dict[str, Any]] = [{"namespace": name, "serviceAccount": "hub"} for name in NOTEBOOKS]
             own_namespaces = {"namespace": PEOPLE, "serviceAccount": "hub", "notebookNamespaces": ["*"]}
             hubs.append({"name": PEOPLE, **own_namespaces})
@@ -104,6 +107,7 @@ def installed() -> Iterator[Product]:
                 hubs=hubs,
                 scheduler={"replicas": 2},
                 limits={"askAtCreation": True},  # Jobs begin with a request
+                workers={"enabled": True, "namespaces": [REMOTE]},
             )
         product = Product(cluster)
         try:

@@ -1,0 +1,177 @@
+"""A notebook on one node runs cells on GPUs of the other one, and whatever a worker needs breaks meanwhile."""
+
+from __future__ import annotations
+
+import json
+from ast import literal_eval
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpu.model.annotations import WORKER
+from tests.cluster.testbed import until
+from tests.cluster.whole import faults, pods
+from tests.cluster.whole.notebooks import CellFailed, NotebookKernel, cut, group_of, openers
+from tests.cluster.whole.states import PodState
+from tests.cluster.whole.world import REMOTE, SECONDS, Product, World, world
+from tests.deploy import product as chart
+
+pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
+
+LOOK = """
+from jupyter_gpu import gpu
+import os, socket
+def opens(path):
+    try:
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return 0
+def look():
+    paths = sorted(f"/dev/jupyter-gpu/{name}" for name in os.listdir("/dev/jupyter-gpu"))
+    opened = {path: opens(path) for path in paths}
+    for number in filter(None, opened.values()):
+        os.close(number)
+    return socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), [path for path in paths if opened[path]]
+"""
+WAITS = "print('waits', flush=True)\nwhile True: time.sleep(.1)"
+
+
+@pytest.fixture(scope="module")
+def corner(product: Product) -> Iterator[World]:
+    """The namespace, a pod that has all GPUs of the first node, and a notebook there."""
+    chart.load(product.cluster, "notebook")
+    with world(product, REMOTE) as found:
+        found.kubectl("delete", "quota", "--all")
+        found.run(pods.pod("holder", node=found.one, wants={"generation": 1, "milli": 4000, "placement": "local"}))
+        found.run(pods.notebook("ann", product.notebook, node=found.one))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kernel(corner: World) -> NotebookKernel:
+    """A kernel of the notebook."""
+    made = NotebookKernel(corner.pod("ann").address)
+    made.run(LOOK)
+    return made
+
+
+def worker(corner: World) -> PodState:
+    """Return the notebook's worker; raises LookupError where there is none."""
+    for pod in corner.history.pods():
+        if WORKER in pod.annotations and not pod.deleting:
+            return pod
+    raise LookupError("The notebook has no worker.")
+
+
+def test_worker_that_is_refused(corner: World, kernel: NotebookKernel) -> None:
+    """The user reads why: a quota first, then an image that the other node does not have; then it runs."""
+    corner.kubectl("create", "quota", "small", "--hard=count/pods=2")
+    used = ("get", "quota", "small", "-o", "jsonpath={.status.used}")
+    until(lambda: "2" in corner.kubectl(*used), SECONDS, "the quota to count", every=0.2)
+    with corner.cluster.node(corner.two).without_image(corner.product.notebook):
+        kernel.run("gpu.resize(1, wait=False)")
+        is_told(kernel, "WorkerQuota", "exceeded quota: small")
+        corner.kubectl("delete", "quota", "small")
+        is_told(kernel, "WorkerImage", corner.product.notebook)
+    kernel.run("gpu.wait(timeout=80)")
+    assert worker(corner).node == corner.two
+
+
+def test_cell_runs_on_the_other_node(corner: World, kernel: NotebookKernel) -> None:
+    """Its process is in the worker's pod there, which can open that GPU and no other; the notebook's can open none."""
+    host, uuid, opened = literal_eval(kernel.run("print(gpu.run(look))"))
+    there = worker(corner)
+    assert (host, there.node) == (there.name, corner.two)
+    (gpu,) = (gpu for gpu in corner.gpus[corner.two] if gpu.uuid == uuid)
+    assert opened == [gpu.path]
+    assert gpu.device
+    assert openers(gpu.device) == set()
+    said = kernel.run("%%gpu 1\nimport socket, time\nheld = opens('" + gpu.path + "'); print(socket.gethostname())")
+    assert said == host
+    (pid,) = openers(gpu.device)
+    assert f"pod{there.uid}" in group_of(pid)
+    assert corner.cluster.node(corner.two).cgroup in group_of(pid)
+    assert kernel.run("print([path for path in look()[2]], opens('" + gpu.path + "'))") == "[] 0"
+    assert kernel.run("%%gpu 1\nos.close(held)\nprint(look()[2])") == str(opened)
+    assert openers(gpu.device) == set()
+
+
+def test_worker_that_is_killed(corner: World, kernel: NotebookKernel) -> None:
+    """The cell fails; the next one runs in the container that was started again."""
+    state = worker(corner)
+    cell = kernel.start(f"%%gpu 1\n{WAITS}")
+    cell.says("waits")
+    faults.end(first_processes(corner, state))
+    with pytest.raises(CellFailed, match="WorkerLost"):
+        cell.result()
+    assert kernel.run("print(gpu.run(look)[0])") == state.name
+    assert worker(corner).restarts == state.restarts + 1
+
+
+def test_worker_that_is_evicted(corner: World, kernel: NotebookKernel) -> None:
+    """The cell fails; the next one waits for the pod that takes its place."""
+    state = worker(corner)
+    cell = kernel.start(f"%%gpu 1\n{WAITS}")
+    cell.says("waits")
+    about = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": state.name}}
+    path = f"/api/v1/namespaces/{corner.namespace}/pods/{state.name}/eviction"
+    corner.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(about))
+    with pytest.raises(CellFailed, match="WorkerLost"):
+        cell.result()
+    assert kernel.run("print(gpu.run(look)[0])") == state.name
+    assert worker(corner).uid != state.uid
+
+
+def test_network_that_is_cut(corner: World, kernel: NotebookKernel) -> None:
+    """The cell fails; when the network is back, the namespace is as it was."""
+    state = worker(corner)
+    kernel.run("%%gpu 1\nimport threading, time\nlock = threading.Lock(); pid = os.getpid()")
+    cell = kernel.start(f"%%gpu 1\n{WAITS}")
+    cell.says("waits")
+    with (
+        cut(first_processes(corner, state)[0], corner.pod("ann").address),
+        pytest.raises(CellFailed, match="WorkerLost"),
+    ):
+        cell.result()
+    assert kernel.run("%%gpu 1\nprint(lock.locked(), os.getpid() == pid)") == "False True"
+
+
+def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> None:
+    """Both node plugins, the worker and the notebook's server are killed while keys are new; then all begin again."""
+    state, ann = worker(corner), corner.pod("ann")
+    faults.end(first_processes(corner, state))
+    corner.until(lambda: worker(corner).restarts > state.restarts, "the worker to start again")
+    for node in corner.cluster.nodes:
+        faults.hit(f"the node plugin of {node.name}", lambda node=node: faults.agents(corner, node))  # type: ignore[misc]
+    faults.end(first_processes(corner, ann))
+    corner.until(lambda: corner.pod("ann").restarts > ann.restarts and corner.pod("ann").ready, "the server")
+    again = NotebookKernel(ann.address)
+    again.run(LOOK)
+    assert again.run("gpu.resize(1, timeout=80)\nprint(gpu.run(look)[0])") == state.name
+
+
+def test_notebook_that_is_deleted_while_a_cell_runs(corner: World) -> None:
+    """Its worker goes with it, and another pod gets the GPU."""
+    state, last = worker(corner), NotebookKernel(corner.pod("ann").address)
+    cell = last.start(f"%%gpu 1\n{WAITS}")
+    cell.says("waits")
+    corner.delete("ann", wait=False)
+    corner.until(lambda: {pod.name for pod in corner.history.pods()} == {"holder"}, "notebook and worker to be gone")
+    corner.run(pods.pod("next", node=corner.two, wants={"generation": 1, "milli": 4000, "placement": "local"}))
+    assert set(state.usable) <= set(corner.pod("next").usable)
+
+
+def first_processes(corner: World, state: PodState) -> list[int]:
+    """Return the first process of the server, or of the worker, in a pod."""
+    return faults.processes(corner.cluster, "jupyter", f"pod{state.uid}", first=True)
+
+
+def is_told(kernel: NotebookKernel, kind: str, words: str) -> None:
+    """Wait until the notebook's user reads this."""
+
+    def told() -> bool:
+        conditions = kernel.ask("GET", "jupyter-gpu/api/v1/status")["conditions"]
+        assert isinstance(conditions, list)
+        return any(each["type"] == kind and words in each["message"] for each in conditions)
+
+    until(told, SECONDS, f"the condition {kind} with {words!r}", every=0.2)
