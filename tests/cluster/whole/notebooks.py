@@ -20,6 +20,9 @@ from tests.cluster.whole import pods
 SECONDS = 90.0
 """Patience with a cell: a worker may have to start first."""
 
+LAST = 5.0
+"""Seconds for the end of a connection."""
+
 
 class CellFailed(Exception):
     """An error of a cell: its name and its text."""
@@ -74,6 +77,10 @@ class Cell:
             raise ConnectionError("The server hung up.")
         finally:
             channels.close()
+            with suppress(TimeoutError):  # a server that is gone does not answer
+                async with asyncio.timeout(LAST):
+                    while await channels.read_message() is not None:
+                        pass
 
     def _is_over(self, message: dict[str, object]) -> bool:
         kind, found = message["msg_type"], message["content"]

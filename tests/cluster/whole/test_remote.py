@@ -33,7 +33,7 @@ def look():
         os.close(number)
     return socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), [path for path in paths if opened[path]]
 """
-WAITS = "print('waits', flush=True)\nwhile True: time.sleep(.1)"
+WAITS = "import time\nprint('waits', flush=True)\nwhile True: time.sleep(.1)"
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +151,14 @@ def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> N
 
 
 def test_notebook_that_is_deleted_while_a_cell_runs(corner: World) -> None:
-    """Its worker goes with it, and another pod gets the GPU."""
+    """Its worker goes with it, and another pod gets all GPUs of that node."""
     state, last = worker(corner), NotebookKernel(corner.pod("ann").address)
     cell = last.start(f"%%gpu 1\n{WAITS}")
     cell.says("waits")
     corner.delete("ann", wait=False)
     corner.until(lambda: {pod.name for pod in corner.history.pods()} == {"holder"}, "notebook and worker to be gone")
+    with pytest.raises((CellFailed, ConnectionError)):
+        cell.result()
     corner.run(pods.pod("next", node=corner.two, wants={"generation": 1, "milli": 4000, "placement": "local"}))
     assert set(state.usable) <= set(corner.pod("next").usable)
 
