@@ -34,6 +34,13 @@ from jupyter_server.serverapp import main
 main()
 """
 """A server whose simulated GPUs are devices that no other program uses."""
+LEFT_OUT = ("jupyter_lsp", "jupyter_server_terminals", "jupyterlab", "notebook", "notebook_shim")
+"""Extensions of this environment that serve pages and terminals; to load them takes half of a server's start."""
+
+
+def extensions(*names: str) -> str:
+    """Return the value of the option with the extensions of a server: ours and those that are named."""
+    return str({**dict.fromkeys(LEFT_OUT, False), **dict.fromkeys(("jupyter_gpu", *names), True)})
 
 
 def await_(condition: Any, seconds: float = 60) -> Any:
@@ -132,7 +139,7 @@ def serve(
     options = [
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={folder}",
-        "--ServerApp.jpserver_extensions={'jupyter_gpu': True}",
+        f"--ServerApp.jpserver_extensions={extensions()}",
         f"--GpuExtension.simulated_gpus={gpus}",
         f"--GpuExtension.state_dir={state}",
         *arguments,

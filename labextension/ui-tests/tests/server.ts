@@ -110,6 +110,7 @@ export class JupyterServer {
         '--no-browser',
         `--ServerApp.port=${port}`,
         '--ServerApp.port_retries=0',
+        '--LanguageServerManager.autodetect=False', // half a second of a processor
         `--ServerApp.root_dir=${this.work}`,
         `--GpuExtension.simulated_gpus=${gpus}`,
         `--GpuExtension.state_dir=${this.state}`,

@@ -19,7 +19,7 @@ from tests.cluster.testbed import until
 from tests.devices import first_minor
 from tests.hub import SECONDS, Person
 from tests.kernel.kernels import Kernel
-from tests.kernel.servers import environment, is_ready
+from tests.kernel.servers import environment, extensions, is_ready
 
 SINGLE = """
 import sys
@@ -52,7 +52,7 @@ def person(home: Path) -> Iterator[Person]:
     """Return a user who is logged in, and whose server runs."""
     folder = home.parent
     options = {
-        "--ServerApp.jpserver_extensions": "{'jupyter_gpu': True}",
+        "--ServerApp.jpserver_extensions": extensions("jupyterlab"),
         "--GpuExtension.simulated_gpus": "2",
         "--GpuExtension.state_dir": str(folder / "state"),
         "--GpuExtension.enforcement": "soft",

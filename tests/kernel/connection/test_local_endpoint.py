@@ -25,7 +25,7 @@ from jupyter_gpu.kernel.client import Call, Client, get_status
 from jupyter_gpu.model.errors import NotPermitted
 from tests.devices import first_minor
 from tests.kernel.kernels import Kernel
-from tests.kernel.servers import SERVER, await_, environment
+from tests.kernel.servers import SERVER, await_, environment, extensions
 
 HELPERS = Path(__file__).parents[1] / "server_helpers"
 NO_TOKEN = "--IdentityProvider.token="
@@ -57,7 +57,7 @@ class Running:
         command = [sys.executable, "-c", SERVER, str(first_minor()), "--allow-root", "--no-browser"]
         command += [
             f"--ServerApp.root_dir={self.root}",
-            "--ServerApp.jpserver_extensions={'jupyter_gpu': True, 'server_helper': True}",
+            f"--ServerApp.jpserver_extensions={extensions('server_helper')}",
             f"--GpuExtension.simulated_gpus={gpus}",
             f"--GpuExtension.state_dir={state}",
             "--GpuExtension.enforcement=soft",

@@ -18,7 +18,7 @@ from tests import hub
 from tests.cluster.testbed import until
 from tests.devices import first_minor
 from tests.hub import SECONDS, Person
-from tests.kernel.servers import environment
+from tests.kernel.servers import environment, extensions
 
 pytestmark = pytest.mark.root
 
@@ -100,7 +100,7 @@ def configured(folder: Path) -> str:
     """Return the configuration of a hub whose servers share three GPUs, and make what it needs."""
     (shared := folder / "shared").mkdir()
     options = {
-        "--ServerApp.jpserver_extensions": "{'jupyter_gpu': True}",
+        "--ServerApp.jpserver_extensions": extensions("jupyterlab"),
         "--GpuExtension.simulated_gpus": "3",
         "--GpuExtension.state_dir": str(folder / "state"),
     }
