@@ -88,10 +88,10 @@ def wave(busy: float, seconds: float, place: int) -> float:
 
 
 def _choose(status: GpuStatus, gpus: Choice | None) -> tuple[GpuDevice, ...]:
-    attached = status.devices
+    attached = tuple(device for device in status.devices if not device.remote)
     chosen = _visible(attached) if gpus is None else tuple(_find(attached, item) for item in gpus)
     if not chosen:
-        raise NoGpuAttached("Your server has no GPU: gpu.resize(1) first.")
+        raise NoGpuAttached(f"Your server has no GPU{' here' if status.devices else ''}: gpu.resize(1) first.")
     for device in chosen:
         if not device.simulated:
             raise ValueError(f"GPU {device.index} is a real one. This is for simulated GPUs; give real ones real work.")

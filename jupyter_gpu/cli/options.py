@@ -71,6 +71,9 @@ def request() -> argparse.ArgumentParser:
     )
     offer(model, offers.models)
     parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
+    parent.add_argument(
+        "--placement", choices=("local", "any"), help="on this node alone, or also on others, where a cluster allows it"
+    )
     parent.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
     return parent
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import completion, doctor, environment, limit_commands, machine, request, usage, wait, watch
+from . import completion, doctor, environment, limit_commands, machine, request, usage, wait, watch, workers
 from .codes import EPILOG
 
 
@@ -18,6 +18,6 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
-    for group in (request, wait, watch, machine, usage, environment, limit_commands, doctor, completion):
+    for group in (request, wait, watch, workers, machine, usage, environment, limit_commands, doctor, completion):
         group.add(commands)
     return top

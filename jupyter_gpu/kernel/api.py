@@ -71,6 +71,7 @@ class ServerGpus:
         memory: int | str | None = KEEP,
         model: str | Iterable[str] | None = KEEP,
         topology: str | None = KEEP,
+        placement: str | None = KEEP,
         priority: int | str | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
@@ -81,6 +82,7 @@ class ServerGpus:
         also more than its part where that is enforced; without ``amount`` of the least share, which runs in time that
         others leave.
         ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
+        ``placement``: ``"local"`` (this node alone) or ``"any"`` (other nodes, too, where a cluster lets them serve).
         ``priority``: 0–9, higher is served first. What you do not name stays as it is; None or ``"any"`` takes it back.
         ``wait=False`` returns at once; ``timeout`` is in seconds.
 
@@ -88,7 +90,7 @@ class ServerGpus:
         NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
         Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
         """
-        asked = self._asked(amount, each, memory, model, topology, priority)
+        asked = self._asked(amount, each, memory, model, topology, placement, priority)
         steps = self._resize(asked, wait, timeout)
         self._make_room(asked["milli"])
         return self._runner.run(steps)
@@ -101,12 +103,13 @@ class ServerGpus:
         memory: int | str | None = KEEP,
         model: str | Iterable[str] | None = KEEP,
         topology: str | None = KEEP,
+        placement: str | None = KEEP,
         priority: int | str | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
         """Do the same as `resize` without blocking the event loop."""
-        asked = self._asked(amount, each, memory, model, topology, priority)
+        asked = self._asked(amount, each, memory, model, topology, placement, priority)
         steps = self._resize(asked, wait, timeout)
         if self._calls is not None or self._clients is not None:
             import asyncio
@@ -117,7 +120,15 @@ class ServerGpus:
     def release(self, *, wait: bool = True, timeout: float | None = None) -> GpuStatus:
         """Give all GPUs back, cancel what is still waited for, and take back all options."""
         return self.resize(
-            0, each=None, memory=None, model=None, topology=None, priority=None, wait=wait, timeout=timeout
+            0,
+            each=None,
+            memory=None,
+            model=None,
+            topology=None,
+            placement=None,
+            priority=None,
+            wait=wait,
+            timeout=timeout,
         )
 
     def overrule(self, amount: float | str) -> GpuStatus:
@@ -270,7 +281,7 @@ class ServerGpus:
 
     @property
     def devices(self) -> tuple[GpuDevice, ...]:
-        """The GPUs that can be used now: uuid, index, model, memory, milli, exclusive or share, path."""
+        """The GPUs that can be used now: uuid, index, model, memory, milli, exclusive or share, path, node, remote."""
         from jupyter_gpu.kernel.reports.status import devices
 
         return devices(self._view())
@@ -330,11 +341,13 @@ class ServerGpus:
         memory: int | str | None,
         model: str | Iterable[str] | None,
         topology: str | None,
+        placement: str | None,
         priority: int | str | None,
     ) -> Mapping[str, Any]:
         from .arguments import fields
 
-        return fields(amount, each=each, memory=memory, model=model, topology=topology, priority=priority)
+        options = {"each": each, "memory": memory, "model": model, "topology": topology}
+        return fields(amount, **options, placement=placement, priority=priority)
 
     def _resize(self, asked: Mapping[str, Any], wait: bool, timeout: float | None) -> Steps:
         from .waiting import resize

@@ -41,9 +41,10 @@ def seconds(timeout: object) -> float | None:
 
 
 def _read_any(name: str, value: Any) -> Any:
-    """Return None for a value that removes the option. For a topology, "any" is a value."""
+    """Return None for a value that removes the option. For a topology and a placement, "any" is a value."""
     alone = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-    return None if name != "topology" and isinstance(alone, str) and alone.strip().lower() == ANY else value
+    taken = name not in ("topology", "placement") and isinstance(alone, str) and alone.strip().lower() == ANY
+    return None if taken else value
 
 
 def _models(value: Any) -> list[Any]:

@@ -45,8 +45,13 @@ class GpuChange:
 
     def __repr__(self) -> str:
         parts = (("added", self.added), ("removed", self.removed), ("resized", self.resized))
-        told = [f"{what} GPU {', '.join(str(one.index) for one in some)}" for what, some in parts if some]
+        told = [f"{what} {_named(some)}" for what, some in parts if some]
         return f"{self.status.sentence} ({'; '.join(told)})"
+
+
+def _named(gpus: tuple[GpuDevice, ...]) -> str:
+    own = ", ".join(str(one.index) for one in gpus if not one.remote)
+    return ", ".join([*([f"GPU {own}"] if own else []), *(one.name for one in gpus if one.remote)])
 
 
 Callback = Callable[[GpuChange], Awaitable[object] | object]

@@ -178,6 +178,8 @@ class View:
     """Counts, within the instance, changes of the words alone: of two views of one version the higher is newer."""
     workers: tuple[PodWorker, ...] = ()
     """The pod's workers on other nodes, whose GPUs are not among ``gpus``."""
+    elsewhere: int | None = None
+    """The part of ``total`` that is on other nodes; 0: the wish says ``local``; ``None``: no other node serves it."""
 
     @property
     def status(self) -> Status:
@@ -233,6 +235,7 @@ class View:
             **({"limit_source": of_user.source.sentence()} if of_user else {}),
             **({"revision": self.revision} if self.revision else {}),
             **({"workers": [worker.to_json() for worker in self.workers]} if self.workers else {}),
+            **({} if self.elsewhere is None else {"elsewhere": self.elsewhere}),
         }
 
     @classmethod
@@ -256,6 +259,7 @@ class View:
             conditions=strict.required(body, "conditions", strict.list_of(Condition.from_json, 64)),
             revision=strict.optional(body, "revision", strict.integer(0, strict.MAX_GENERATION)) or 0,
             workers=strict.optional(body, "workers", _read_workers) or (),
+            elsewhere=strict.optional(body, "elsewhere", milli),
         )
 
 

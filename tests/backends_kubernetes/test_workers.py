@@ -67,6 +67,22 @@ def test_slider_ends_at_all_that_other_nodes_could_serve() -> None:
     assert [one.type for one in seen(a_pod([]), gpus=0).conditions] == ["NoGpu"]
 
 
+@pytest.mark.parametrize(
+    ("placement", "service", "elsewhere"),
+    [(None, True, 4000), ("any", True, 4000), ("any", False, None), (None, False, None), ("local", False, 0)],
+)
+def test_view_says_what_other_nodes_could_give(placement: str | None, service: bool, elsewhere: int | None) -> None:
+    """Where none serves the pod it is not said; a pod that wished for its own node alone can change its mind."""
+    pod = a_pod([], elsewhere=4000)
+    notes = pod["metadata"]["annotations"]
+    notes["jupyter-gpu.io/requested"] = encode(requested(1, placement=placement))
+    if not service:
+        del notes[SERVICE]
+    view = seen(pod, gpus=1)
+    assert (view.elsewhere, view.total) == (elsewhere, 1000 + (elsewhere or 0))
+    assert View.from_json(view.to_json()) == view
+
+
 def test_pod_without_a_service_is_as_before() -> None:
     """Without ``service`` nothing of workers is read, not even a status."""
     pod = a_pod([0])

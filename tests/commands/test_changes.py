@@ -23,6 +23,7 @@ from jupyter_gpu.kernel.reports.status import GpuStatus, devices
 from jupyter_gpu.model.view import View
 from tests.kernel.kernels import Kernel
 from tests.kernel.servers import SOFT, Server, await_, serve
+from tests.model import golden
 from tests.model.strategies import views
 
 pytestmark = pytest.mark.usefixtures("give_back")
@@ -42,6 +43,15 @@ def heard(kernel: Kernel, count: int) -> list[Any]:
     found = eval(kernel.run("print(heard)"))
     assert isinstance(found, list)
     return found
+
+
+def test_change_names_the_node_of_a_gpu() -> None:
+    """GPUs of other nodes are among those that can be used."""
+    case = next(case for case in golden.load("views") if case["name"] == "ready, one here and one on another node")
+    change = difference((), GpuStatus(View.from_json(case["view"])))
+    assert repr(change).endswith("(added GPU 0, GPU 0 on node2)")
+    far = replace(View.from_json(case["view"]), gpus=())
+    assert repr(difference((), GpuStatus(far))).endswith("(added GPU 0 on node2)")
 
 
 def test_callback_runs_in_the_main_thread(server: Server, kernel: Kernel) -> None:

@@ -91,6 +91,12 @@ def test_conditions_of_gpus_are_findings() -> None:
     assert not about("gpus", view=replace(BARE, total=0, limit=0))
 
 
+def test_gpus_of_other_nodes_are_not_said_to_be_here() -> None:
+    """The most that the server could have is told by place."""
+    (finding,) = about("gpus", view=replace(BARE, total=5000, limit=5000, elsewhere=3000))
+    assert finding.text.startswith("2 GPUs here and 3 GPUs on other nodes, now: ")
+
+
 def test_server_without_gpus_says_why() -> None:
     """A server that runs and cannot serve GPUs gives the reason."""
     (finding,) = about("gpus", view=None)

@@ -97,6 +97,7 @@ def test_error_is_a_box(kernel: Kernel) -> None:
         ("%gpu 2 --m", {"--memory", "--model"}, {"--each"}),
         ("%gpu 2 --no-wait --", {"--each", "--timeout"}, {"--no-wait"}),
         ("%gpu 2 --topology ", {"any", "island", "switch"}, {"--each"}),
+        ("%gpu 2 --placement ", {"any", "local"}, {"--each"}),
         ("%gpu 2 --memory ", {"20GiB"}, {"--each"}),
     ],
 )

@@ -14,6 +14,8 @@ from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, GpuLoad, GpuState, GpuUser, Mode, PodGpu, Sample, View
 from tests.model.strategies import views
@@ -42,6 +44,13 @@ def test_whole_screen_is_drawn() -> None:
     assert "bank" in shown[7]
     assert shown[8] == "       draining"
     assert shown[-1] == "Soft mode: nothing keeps programs from GPUs."
+
+
+def test_worker_is_shown() -> None:
+    """It has a line with its node, its GPUs, its state and its distance."""
+    worker = PodWorker("w1", "node2", Relation.SWITCH, Stage.PULLING, 1000)
+    shown = lines("t", "c", replace(BARE, workers=(worker,)), None, "", Style(100))
+    assert shown[-1] == "node2  1 GPU to come · Pulling the image · Other node, same switch"
 
 
 def test_limit_of_the_user_is_shown() -> None:

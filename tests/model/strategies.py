@@ -247,4 +247,5 @@ views = st.builds(
     gpus=st.lists(pod_gpus, max_size=3).map(tuple),
     conditions=st.lists(st.builds(Condition, names(64), names(1024)), max_size=2).map(tuple),
     workers=st.just(()) | st.lists(pod_workers, max_size=3).map(tuple),
+    elsewhere=st.none() | st.integers(0, 16_000),
 )

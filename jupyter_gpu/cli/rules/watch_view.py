@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jupyter_gpu.kernel.reports.shares import ShareReport, in_short
 from jupyter_gpu.model.limit_words import remark
@@ -17,6 +18,9 @@ from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu.model.use_class import idle_for
 from jupyter_gpu.model.view import GpuLoad, GpuState, PodGpu, Sample, View
+
+if TYPE_CHECKING:  # loaded with the first worker
+    from jupyter_gpu.model.pod_worker import PodWorker
 
 _BAR, _MEMORY_BAR, _MODEL = 16, 8, 12
 """Characters: of the bars, and the fewest that a model's name is worth showing in."""
@@ -44,6 +48,8 @@ def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, 
     for item in sorted(view.gpus, key=lambda item: item.gpu.index):
         body.append([])
         body += _card(item, sample, style)
+    for worker in view.workers:
+        body += [[], _worker(worker)]
     for text in (remark(view), *(condition.message for condition in view.conditions)):
         body += [[], [StyledText(text, "dim")]] if text else []
     return [_line(parts, style) for parts in _fitting(_wrapped(body, style.width), style)]
@@ -83,6 +89,13 @@ def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Styled
     if item.idle_since is not None and sample is not None:
         rows.append([StyledText(f"       {idle_for(item.idle_since, sample.time)}", "dim")])
     return rows
+
+
+def _worker(worker: PodWorker) -> list[StyledText]:
+    from jupyter_gpu.model.worker_words import amount, distance, state  # most servers have no workers
+
+    words = " · ".join((amount(worker), state(worker), distance(worker)))
+    return [StyledText(f"{worker.node}  ", "strong"), StyledText(words, "dim")]
 
 
 def _load(item: PodGpu, load: GpuLoad, style: Style) -> list[StyledText]:

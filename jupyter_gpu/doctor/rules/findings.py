@@ -110,7 +110,7 @@ def _gpus(here: Facts, view: View) -> Iterator[Finding]:
     """Return findings about the GPUs, in the server's own words where it has any."""
     driver = f" NVIDIA's driver is {here.driver}." if here.driver and not view.simulated else ""
     if view.total:
-        yield Finding(Level.OK, "gpus", f"{count_gpus(view.total)} here, now: {sentence(view)}.{driver}")
+        yield Finding(Level.OK, "gpus", f"{_where(view)}, now: {sentence(view)}.{driver}")
     if view.mode is Mode.ENFORCED:
         yield Finding(Level.OK, "mode", "Enforced: the operating system keeps notebooks from GPUs that are not theirs.")
     if view.status.phase is Phase.PENDING:
@@ -119,6 +119,13 @@ def _gpus(here: Facts, view: View) -> Iterator[Finding]:
     for condition in view.conditions:
         level = Level.PROBLEM if condition.type in _WRONG else Level.NOTE
         yield Finding(level, condition.type, condition.message, _ADVICE.get(condition.type, ""))
+
+
+def _where(view: View) -> str:
+    """Say how many GPUs the server could have here, and on other nodes."""
+    if not view.elsewhere:
+        return f"{count_gpus(view.total)} here"
+    return f"{count_gpus(max(0, view.total - view.elsewhere))} here and {count_gpus(view.elsewhere)} on other nodes"
 
 
 _ADVICE = {

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
+from typing import TYPE_CHECKING
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuState, Mode, PodGpu, View
 
+if TYPE_CHECKING:  # loaded with the first worker, not when a kernel starts
+    from jupyter_gpu.model.pod_worker import PodWorker
+
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """One attached GPU."""
+    """One attached GPU. Of one on another node, the model, the memory and the path are not known here."""
 
     uuid: str
     index: int
+    """Its number as programs on its node see it."""
     model: str
     memory: int
     """Bytes."""
@@ -29,6 +35,18 @@ class GpuDevice:
     path: str
     """Device node as programs open it."""
     simulated: bool = False
+    node: str = ""
+    """Name of the other node that it is on; empty: this one."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is on another node: cells with ``%%gpu`` and calls of `gpu.run` use it, this process cannot."""
+        return bool(self.node)
+
+    @property
+    def name(self) -> str:
+        """Name to use in a sentence: ``GPU 0``, ``GPU 0 on node2``."""
+        return f"GPU {self.index} on {self.node}" if self.node else f"GPU {self.index}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,7 +111,7 @@ class GpuStatus:
 
     @property
     def devices(self) -> tuple[GpuDevice, ...]:
-        """The GPUs that can be used now, by index."""
+        """The GPUs that can be used now: those of this node by index, then those of others."""
         return devices(self.view)
 
     @property
@@ -108,7 +126,7 @@ class GpuStatus:
         return tuple(dict.fromkeys([*_limit(self.view), *(said or kinds), *self.notices]))
 
     def __repr__(self) -> str:
-        rows = [f"  {' · '.join(row)}" for row in _rows(self.view, self.at)]
+        rows = [f"  {' · '.join(filter(None, row))}" for row in _rows(self.view, self.at)]
         return "\n".join([self.sentence, *rows, *(f"  {remark}" for remark in self.remarks)])
 
     def _repr_html_(self) -> str:
@@ -126,9 +144,16 @@ def gpus(milli: int) -> int | float:
 
 
 def devices(view: View) -> tuple[GpuDevice, ...]:
-    """List the GPUs of ``view`` that can be used, by index."""
+    """List the GPUs of ``view`` that can be used: those of this node by index, then those of others."""
     usable = sorted((item for item in view.gpus if item.state is GpuState.ATTACHED), key=lambda item: item.gpu.index)
-    return tuple(_device(item) for item in usable)
+    remote = (one for worker in view.workers if worker.usable for one in _remote(worker))
+    return (*(_device(item) for item in usable), *remote)
+
+
+def _remote(worker: PodWorker) -> Iterator[GpuDevice]:
+    for index, gpu in enumerate(worker.gpus):
+        whole = gpu.milli == MILLI_PER_GPU
+        yield GpuDevice(gpu.uuid, index, "", 0, gpu.milli, exclusive=whole, path="", node=worker.node)
 
 
 def _device(item: PodGpu) -> GpuDevice:
@@ -138,10 +163,19 @@ def _device(item: PodGpu) -> GpuDevice:
 
 def _rows(view: View, now: float) -> list[tuple[str, ...]]:
     ordered = sorted(view.gpus, key=lambda item: item.gpu.index)
-    return [
+    own = [
         (f"GPU {item.gpu.index}", item.gpu.model, format_bytes(item.gpu.memory), _yours(item, now), item.gpu.uuid)
         for item in ordered
     ]
+    return [*own, *(row for worker in view.workers for row in _remote_rows(worker))]
+
+
+def _remote_rows(worker: PodWorker) -> Iterator[tuple[str, ...]]:
+    from jupyter_gpu.model.worker_words import state  # most servers have no workers
+
+    for gpu in _remote(worker):
+        part = "exclusive" if gpu.exclusive else f"{format_gpus(gpu.milli)} of it"
+        yield gpu.name, "", "", part if worker.usable else f"{part}, {state(worker).lower()}", gpu.uuid
 
 
 def _limit(view: View) -> list[str]:

@@ -126,6 +126,7 @@ def test_at_least_restores_the_amount(calm: Kernel) -> None:
         ("gpu.resize()", "InvalidRequest: Name an amount of GPUs, or memory alone"),
         ("gpu.resize(1, model='H100')", "Infeasible"),
         ("gpu.resize(1, topology='ring')", "InvalidRequest: 'topology'"),
+        ("gpu.resize(1, placement='there')", "InvalidRequest: 'placement'"),
         ("gpu.resize(1, priority=10)", "InvalidRequest: 'priority'"),
         ("gpu.resize(1, each=0.3)", "InvalidRequest"),
         ("gpu.resize(1, timeout=-1)", "InvalidRequest: 'timeout'"),
@@ -178,7 +179,7 @@ def test_resize_changes_the_amount_alone(calm: Kernel, server: Server) -> None:
 )  # fmt: skip
 def test_one_option_is_removed(calm: Kernel, server: Server, way: Callable[[Kernel, Server, str], object]) -> None:
     """Code and command remove any one of them, and the others stay."""
-    every = {"each": 0.5, "memory": "1GiB", "model": MODEL, "topology": "island", "priority": 3}
+    every = {"each": 0.5, "memory": "1GiB", "model": MODEL, "topology": "island", "placement": "local", "priority": 3}
     for name in every:
         calm.run(f"gpu.resize(1, **{every!r})")
         assert set(server.status()["requested"]) >= every.keys()

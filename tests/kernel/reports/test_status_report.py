@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jupyter_gpu.kernel.reports.status import GpuStatus
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.view import View
 from tests.model import golden
 
+FAR = {case["name"]: View.from_json(case["view"]) for case in golden.load("views") if "workers" in case["view"]}
 CASE = next(case for case in golden.load("views") if case["name"] == "ready, one of two is open and idle")
 
 
@@ -15,3 +19,29 @@ def test_gpu_that_rests_says_for_how_long() -> None:
     rows = repr(status).splitlines()[1:]
     assert ["exclusive, idle for 2 h 5 min" in row for row in rows] == [True, False]
     assert "exclusive, idle for 2 h 5 min" in status._repr_html_()
+
+
+def test_gpus_of_other_nodes_are_told() -> None:
+    """They follow those of this node, with its name; a row has no empty cell in a text, and all in a table."""
+    status = GpuStatus(FAR["ready, one here and one on another node"])
+    own, far = status.devices
+    assert (own.remote, own.node, own.name) == (False, "", "GPU 0")
+    assert (far.remote, far.node, far.name, far.milli, far.exclusive) == (True, "node2", "GPU 0 on node2", 1000, True)
+    assert repr(status).splitlines()[2] == "  GPU 0 on node2 · exclusive · GPU-b100"
+    assert "<td>GPU 0 on node2</td><td></td><td></td><td>exclusive</td>" in status._repr_html_()
+
+
+def test_gpu_of_a_worker_that_is_not_reached_cannot_be_used() -> None:
+    """Its row says why, and it is not among the devices."""
+    status = GpuStatus(FAR["attaching, a worker has its GPU but is not reached yet"])
+    assert not any(device.remote for device in status.devices)
+    assert "exclusive, connecting" in repr(status)
+
+
+def test_share_on_another_node() -> None:
+    """A part of a GPU is not exclusive."""
+    view = FAR["ready, one here and one on another node"]
+    worker = view.workers[0]._replace(milli=250, gpus=(GpuShare("GPU-b100", 250),))
+    status = GpuStatus(replace(view, workers=(worker,)))
+    assert not status.devices[-1].exclusive
+    assert "0.25 of it" in repr(status)

@@ -167,8 +167,8 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
     records = read(state.pod)
     gpus = state.node.gpus if state.node else ()
     workers = records.workers.known if records.workers else ()
-    elsewhere = records.workers.elsewhere if records.workers else 0
-    total = min(MAX_MILLI, len(gpus) * MILLI_PER_GPU + elsewhere)
+    elsewhere = _elsewhere(records)
+    total = min(MAX_MILLI, len(gpus) * MILLI_PER_GPU + (elsewhere or 0))
     of_user = records.allocated.limit if records.allocated else None
     own = (settings.limit, of_user.milli if of_user else None)
     limit = min([total, *(milli for milli in own if milli is not None)])
@@ -191,12 +191,20 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
             *_of_limit(of_user, now.allocated),
             *records.problems,
             *_of_workers(records.workers),
-            *_of_node(state, elsewhere),
+            *_of_node(state, elsewhere or 0),
             *_of_shares(records, state.node),
             *event_texts.conditions(state.events, now.phase),
         ),
         workers=workers,
+        elsewhere=elsewhere,
     )
+
+
+def _elsewhere(records: Records) -> int | None:
+    """Return the milli of other nodes; the scheduler says nothing of them to a pod that always wished for its own."""
+    if records.workers:
+        return records.workers.elsewhere
+    return 0 if records.requested and records.requested.wish.placement == "local" else None
 
 
 def _of_cluster(state: KnownState) -> Iterator[Condition]:

@@ -1,0 +1,46 @@
+"""Words of terminals for a pod's workers on other nodes; the panel has the same ones (`words/remote.ts`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .pod_worker import PodWorker, Stage
+from .quantity import count_gpus
+from .service import Relation
+
+_DISTANCES: Mapping[Relation, str] = {
+    Relation.NODE: "This node",
+    Relation.SWITCH: "Other node, same switch",
+    Relation.OTHER: "Other node, other switch",
+    Relation.UNKNOWN: "Other node",
+}
+_STATES: Mapping[Stage, str] = {
+    Stage.CREATING: "Starting",
+    Stage.PULLING: "Pulling the image",
+    Stage.CONNECTING: "Connecting",
+    Stage.REFUSED: "Refused",
+    Stage.FAILED: "Failed",
+}
+
+
+def distance(worker: PodWorker) -> str:
+    """Say where its node stands: ``Other node, same switch``."""
+    return _DISTANCES[worker.relation]
+
+
+def state(worker: PodWorker) -> str:
+    """Say in a few words what it does now."""
+    if worker.stage in _STATES:
+        return _STATES[worker.stage]
+    if worker.leaving:
+        return "Giving back"
+    if worker.missing:
+        return "Attaching"
+    return "Attached" if worker.held else "Kept for a while"
+
+
+def amount(worker: PodWorker) -> str:
+    """Say how much of its part it holds: ``1 GPU``, ``1 GPU, 1 GPU to come``."""
+    to_come = max(0, worker.milli - worker.held)
+    parts = [count_gpus(worker.held)] if worker.held or not to_come else []
+    return ", ".join([*parts, *([f"{count_gpus(to_come)} to come"] if to_come else [])])
