@@ -9,6 +9,7 @@ import { IGpuModel } from '../model/tokens';
 import { explain, sentence } from '../words/sentence';
 import { Action, actions } from './actions';
 import { Limit, useLimitNews } from './limit';
+import { Placement } from './placement';
 import { GpuSlider } from './slider';
 
 export { WantedGpus } from '../notebook/wanted-gpus';
@@ -46,6 +47,7 @@ export function Amount({ model, trans, restart }: IAmountProps): React.JSX.Eleme
             trans={trans}
             onCommit={milli => void model.request({ milli })}
           />
+          <Placement view={view} model={model} disabled={!online} trans={trans} />
           <p className="jp-gpu-Sentence" data-phase={view.phase}>
             {sentence(view, trans)}
           </p>

@@ -45,6 +45,8 @@ export interface IRequest {
   readonly milli: number;
   /** Bytes of GPU memory of each, or a text such as "20GiB"; absent: unchanged. */
   readonly memory?: number | string;
+  /** `local` or `any`; absent: unchanged. */
+  readonly placement?: string;
   /** The generation that it is based on: refused as stale if the request was changed meanwhile. */
   readonly generation?: number;
   /** Remove the other options, too. */
@@ -78,15 +80,9 @@ export function putRequest(
   request: IRequest,
   signal?: AbortSignal
 ): Promise<IView> {
-  const { milli, memory, generation, forget } = request;
+  const { forget, ...named } = request;
   const options = forget ? Object.fromEntries(OPTIONS.map(name => [name, null])) : {};
-  const body = JSON.stringify({
-    ...options,
-    ...(memory === undefined ? {} : { memory }),
-    milli,
-    generation,
-    overrule: true
-  });
+  const body = JSON.stringify({ ...options, ...named, overrule: true });
   const headers = { 'Content-Type': 'application/json' };
   return call(settings, 'request', { method: 'PUT', headers, body, signal }, parseView);
 }

@@ -121,6 +121,8 @@ export interface IRequested {
   readonly milli: number;
   /** Bytes of each; `null`: not requested. */
   readonly memory: number | null;
+  /** `local` or `any`; `null`: not requested, so other nodes may serve it where they serve this server. */
+  readonly placement: string | null;
 }
 
 /** Milli in each of the three states, and draining. */
@@ -184,6 +186,8 @@ export interface IView {
   readonly gpus: readonly IGpu[];
   /** Workers on other nodes; their GPUs are not among `gpus`. */
   readonly workers: readonly IWorker[];
+  /** The part of `total` that is on other nodes; `null`: none of them serves this server. */
+  readonly elsewhere: number | null;
   readonly conditions: readonly ICondition[];
 }
 
@@ -270,12 +274,18 @@ const view = record({
     draining: milli
   }),
   requested: maybe(
-    record<IRequested>({ generation: count, milli, memory: maybe(count, null) }),
+    record<IRequested>({
+      generation: count,
+      milli,
+      memory: maybe(count, null),
+      placement: maybe(word, null)
+    }),
     null
   ),
   allocated: maybe(allocated, null),
   gpus: listOf(gpu, MAX_GPUS),
   workers: maybe(listOf(worker, 8), []),
+  elsewhere: maybe(milli, null),
   conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
 });
 

@@ -30,6 +30,14 @@ test('a request is sent to our route below the base URL, as JSON, with the token
   expect((await answer).version).toBe(9);
 });
 
+test('options that are named are sent', async () => {
+  void putRequest(server.settings(), { milli: 1000, memory: '20GiB', placement: 'local' });
+  const request = await asked();
+  const body = { milli: 1000, memory: '20GiB', placement: 'local', overrule: true };
+  expect(request.body).toEqual(body);
+  request.answer(200, view());
+});
+
 test('release removes every option by name', async () => {
   void putRequest(server.settings(), { milli: 0, forget: true }).catch(() => null);
   const request = await asked();

@@ -21,7 +21,7 @@ describe('parseView', () => {
     const { view } = golden('views')[0];
     const requested = { generation: 3, milli: 1000, base: 0, model: ['H100'], newer: 1 };
     const parsed = parseView({ ...(view as object), requested }, 'view');
-    expect(parsed.requested).toEqual({ generation: 3, milli: 1000, memory: null });
+    expect(parsed.requested).toEqual({ generation: 3, milli: 1000, memory: null, placement: null });
   });
 
   test('names the wrong field', () => {
