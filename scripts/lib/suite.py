@@ -120,7 +120,7 @@ IMAGES = "images" if ROOT else ""
 PARTS = (
     Part("check", ["scripts/check"]),
     *([Part(IMAGES, ["scripts/images"], beside="check")] if ROOT else []),
-    Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension"),
+    Part("jest", ["jlpm", "test", "--json", "--outputFile={report}"], of_jest, "labextension", "check"),
     Part(
         "pytest",
         [*PYTEST, "--numprocesses=3", "-m", "not cluster or plane", "--cov", "--cov-report="],
