@@ -33,6 +33,7 @@ COUNTED = (
     "tests/commands/test_limit_words.py",
     "tests/commands/test_shells.py",
     "tests/commands/test_watch_view.py",
+    "tests/commands/test_ways.py",
     "tests/commands/test_workers_table.py",
     "tests/common/test_visible.py",
     "tests/dask/test_follow.py",

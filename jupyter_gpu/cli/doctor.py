@@ -42,7 +42,7 @@ def _doctor(given: argparse.Namespace) -> int:
     from jupyter_gpu.doctor.rules.findings import Level, judge
 
     there, view, lost = _ask(given)
-    findings = judge(collect_facts(), there, view, lost)
+    findings = (*judge(collect_facts(), there, view, lost), *_workers(given, view))
     wrong = sum(finding.level is Level.PROBLEM for finding in findings)
     if given.json:
         say({"problems": wrong, "findings": [finding.to_json() for finding in findings]})
@@ -68,6 +68,16 @@ def _ask(given: argparse.Namespace) -> tuple[Facts | None, View | None, str]:
         return there, client.send(get_status()), ""
     except GpuError as error:  # it runs, and has no GPUs to tell of
         return there, None, str(error)
+
+
+def _workers(given: argparse.Namespace, view: View | None) -> tuple[Finding, ...]:
+    """Return the findings about workers on other nodes."""
+    if view is None or view.elsewhere is None:
+        return ()
+    from jupyter_gpu.doctor.rules.ways import judge_ways
+    from jupyter_gpu.doctor.ways import try_ways
+
+    return tuple(judge_ways(view, try_ways(options.client(given))))
 
 
 def _lines(finding: Finding) -> list[str]:

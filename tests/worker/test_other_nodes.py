@@ -70,6 +70,22 @@ def test_cell_whose_gpus_come_from_another_node_for_the_first_time(kernel: Kerne
     assert kernel.run("print(parent)") == str(pods.pod.process.pid)
 
 
+def test_terminal_and_doctor(kernel: Kernel, pods: TwoPods) -> None:
+    """The devices, the workers and the way to each are told; other nodes serve only who lets them."""
+    kernel.run("gpu.resize(2)")
+    assert kernel.run("print([(d.name, d.remote) for d in gpu.devices])") == (
+        "[('GPU 0', False), ('GPU 0 on node2', True)]"
+    )
+    assert pods.server is not None
+    assert pods.server.cli("workers").stdout == "w1  node2  Attached  1 GPU  Other node, same switch\n"
+    said = pods.server.cli("doctor").stdout
+    assert "2 GPUs here and 2 GPUs on other nodes" in said
+    assert "The worker on node2 answers in" in said
+    pods.server.cli("resize", "1", "--placement", "local")
+    assert pods.requested.wish.placement == "local"
+    await_(lambda: pods.server and not pods.server.status()["elsewhere"])
+
+
 def test_call(kernel: Kernel, pods: TwoPods) -> None:
     """GPUs of the own node are used there, a larger set elsewhere; nothing stays held."""
     seen, _, pid = literal_eval(kernel.run("print(gpu.run(place))"))

@@ -76,7 +76,8 @@ class TwoPods:
         if (now.wish.set or 0) > here:
             there = now.wish.set or 0
             here = now.milli - there
-        there = min(there, 1000 * self.other)
+        elsewhere = 0 if now.wish.placement == "local" else 1000 * self.other
+        there = min(there, elsewhere)
         own = _shares(0, here)
         attached = self._attached(there)
         self.named = self.named or there > 0
@@ -89,7 +90,7 @@ class TwoPods:
             self.notebook,
             allocated=encode(Allocated(now.generation, own)),
             attached=encode(replace(self.notebook.attached, observed_generation=now.generation, shares=own)),
-            service=encode(Service(now.generation, (part,) * self.named, elsewhere=1000 * self.other)),
+            service=encode(Service(now.generation, (part,) * self.named, elsewhere=elsewhere)),
         )
         self._write(self.worker, service=encode(WorkerService("ann", "u", known.get("w1", ""))))
 

@@ -69,12 +69,13 @@ function whenLimited(view: IView, trans: TranslationBundle): Action {
 }
 
 function whenWaiting(view: IView, trans: TranslationBundle): Action {
-  const { allocated } = view.amounts;
-  return allocated
+  const { allocated, attached } = view.amounts;
+  const have = Math.min(allocated, attached); // a worker that cannot start has a part that is not attached
+  return have
     ? keep(
         view,
-        allocated,
-        trans.__('Keep %1', gpus(allocated, trans)),
+        have,
+        trans.__('Keep %1', gpus(have, trans)),
         trans.__('Leave the line with what you have')
       )
     : keep(view, 0, trans.__('Stop waiting'), trans.__('Leave the line'));

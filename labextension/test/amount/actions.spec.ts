@@ -71,6 +71,13 @@ test('a partial grant can be kept; the server keeps the other options', () => {
   expect(requests(of)[0]).toEqual({ milli: 1000, generation: 9 });
 });
 
+test('while a worker cannot start, the rest can be kept', () => {
+  const amounts = { requested: 3000, allocated: 3000, attached: 1000 };
+  expect(labels(now('Waiting', amounts))[0]).toBe('Keep 1 GPU');
+  const back = { requested: 3000, allocated: 1000, attached: 2000 };
+  expect(labels(now('Waiting', back))[0]).toBe('Keep 1 GPU');
+});
+
 test('a refused request can be withdrawn, keeping what is attached', () => {
   expect(labels(now('Refused', { requested: 9000 }))).toEqual(['Withdraw']);
   const partly = now('Refused', { requested: 9000, allocated: 2000, attached: 2000 });
