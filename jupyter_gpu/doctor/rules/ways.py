@@ -10,7 +10,7 @@ from jupyter_gpu.model.view import View
 
 from .findings import Finding, Level
 
-_PORTS = "Its ports 47100 to 47133 must be open to this pod: ask your administrator whether a NetworkPolicy forbids it."
+_PORTS = (
     "Its ports 47100 to 47133 must be open to this pod: ask your administrator whether a NetworkPolicy closes them."
 )
 
