@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.backends.kubernetes import silent_workers
+from jupyter_gpu.backends.kubernetes.backend import KubernetesBackend
 from jupyter_gpu.backends.kubernetes.rules import workers
 from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Records, answered, candidates, compose, read
 from jupyter_gpu.backends.kubernetes.settings import Settings
@@ -127,6 +130,52 @@ def test_each_trouble_of_a_worker_says_what_to_do(state: WorkerState, message: s
     assert "The worker on n2 " in condition.message
     assert advice in condition.message
     assert condition.message.endswith(f"Kubernetes says: {message}") is bool(message)
+
+
+CONNECTING = WorkerStatus(WorkerState.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("status", "milli", "waited", "kind"),
+    [
+        (None, 1000, "creating", "WorkerControllerSilent"),
+        (CONNECTING, 1000, "connecting", "WorkerSilent"),
+        (WorkerStatus(WorkerState.CREATING), 1000, "", ""),
+        (CONNECTING, 0, "", ""),
+    ],
+)
+def test_silent_worker_has_a_condition(status: WorkerStatus | None, milli: int, waited: str, kind: str) -> None:
+    """It should have been created, or have said its key; Kubernetes may take its time."""
+    pod = a_pod([0], a_part(milli=milli, gpus=(), **BROKEN), status=status)
+    found = read(pod).workers
+    assert found
+    assert found.waited_for == (frozenset({("w1", waited)}) if waited else frozenset())
+    state = KnownState("i", pod, node=Node("n1", False, inventory(2)), silent=found.waited_for)
+    assert [one.type for one in compose(1, state, Settings()).conditions] == ([kind] if kind else [])
+
+
+def test_backend_waits_for_a_silent_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The condition comes by itself, and goes when something is heard."""
+    monkeypatch.setattr(silent_workers, "PATIENCE", 0.01)
+
+    async def run() -> list[list[str]]:
+        backend = KubernetesBackend()
+        come = asyncio.Event()
+        pulling = WorkerStatus(WorkerState.PULLING)
+        kinds: list[list[str]] = []
+        for version, status in enumerate((CONNECTING, pulling, CONNECTING, pulling)):
+            pod = a_pod([0], a_part(gpus=(), **BROKEN), status=status)
+            pod["metadata"]["resourceVersion"] = str(version + 1)
+            backend._adopt(pod)
+            kinds.append([one.type for one in backend.view().conditions])
+            if version == 0:
+                backend.subscribe(lambda _: come.set())
+                await asyncio.wait_for(come.wait(), 10)
+                kinds.append([one.type for one in backend.view().conditions])
+        return kinds
+
+    looking = ["LookingForGpus"]
+    assert asyncio.run(run()) == [looking, ["WorkerSilent", *looking], looking, looking, looking]
 
 
 def test_same_trouble_of_two_workers_is_told_once() -> None:

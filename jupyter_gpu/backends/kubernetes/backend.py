@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any
 from jupyter_gpu.backends import share_files
 from jupyter_gpu.backends.base import Listener
 from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
-from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Records, answered, candidates, compose, read
+from jupyter_gpu.backends.kubernetes.rules.views import (
+    KnownState,
+    Records,
+    answered,
+    candidates,
+    compose,
+    read,
+    read_workers,
+)
 from jupyter_gpu.backends.view_feed import ViewFeed
 from jupyter_gpu.kube import Credentials, Kube, in_cluster
 from jupyter_gpu.kube.credentials import NoCredentials
@@ -41,6 +49,7 @@ from .node_socket import VARIABLE, NodeSocket, Unreachable
 from .own_pod import ClusterPod, OwnPod
 from .pod_workers import KnownWorkers
 from .settings import Settings
+from .silent_workers import Silence, SilentWorkers
 from .trouble import Trouble
 from .writer import RequestWriter
 
@@ -105,6 +114,7 @@ class KubernetesBackend:
         self._stack = AsyncExitStack()
         self._node: NodeSocket | None = None
         self._writer: RequestWriter | None = None
+        self._silence = SilentWorkers(lambda: self._see(silent=self._silence.silent))
         self.workers = KnownWorkers(self._say_keys)
         """The pod's workers on other nodes."""
 
@@ -230,6 +240,7 @@ class KubernetesBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._trouble.silence()
+        self._silence.see(frozenset())
         await self._stack.aclose()
         self._wake()
 
@@ -322,13 +333,19 @@ class KubernetesBackend:
         """Take in a state of the pod, from the node plugin or from a write; they may arrive out of order."""
         known = self._state.pod
         if known is None or (objects.uid(pod) == objects.uid(known) and objects.newer(pod, known)):
-            self._state = replace(self._state, pod=pod)
+            self._state = replace(self._state, pod=pod, silent=self._silent(pod))
             self._known.set()
             self.workers.see(pod)
             update = objects.annotation(pod, ATTACHED) != objects.annotation(known, ATTACHED)
             if self._node and update:  # by the node plugin; asking it earlier would only delay its work
                 self._node.refresh()
             self._publish()
+
+    def _silent(self, pod: Mapping[str, Any]) -> frozenset[Silence]:
+        """Return the workers of ``pod`` of which nothing was heard for too long."""
+        found = read_workers(pod)
+        self._silence.see(found.waited_for if found else frozenset())
+        return self._silence.silent
 
     async def _say_keys(self, peer: Peer) -> None:
         if self._node is None:

@@ -130,6 +130,26 @@ def worker_failed(node: str, said: str) -> Condition:
     )
 
 
+def worker_silent(node: str) -> Condition:
+    """Say that a worker runs and has no key."""
+    return _condition(
+        "WorkerSilent",
+        f"The worker on {node} runs, and its GPUs can't be used yet: its key has not come for more than 10 seconds. If "
+        f"it stays so, ask your administrator whether the node plugin of {node} runs. GPUs of your own node are not "
+        "affected.",
+    )
+
+
+def controller_silent(node: str) -> Condition:
+    """Say that nobody creates a worker."""
+    return _condition(
+        "WorkerControllerSilent",
+        f"The worker on {node} has not been started for more than 10 seconds: the cluster's worker controller says "
+        "nothing. If it stays so, ask your administrator whether it runs. Workers that are there go on, and so do GPUs "
+        "of your own node.",
+    )
+
+
 def worker_waits(node: str, said: str) -> Condition:
     """Say that Kubernetes has no place for a worker yet."""
     return _condition(

@@ -88,11 +88,12 @@ def read(pod: Mapping[str, Any] | None) -> Records:
         one(ALLOCATED, decode_allocated, conditions.state_unreadable),
         one(ATTACHED, decode_attached, conditions.state_unreadable),
         tuple(problems),
-        _workers(pod),
+        read_workers(pod),
     )
 
 
-def _workers(pod: Mapping[str, Any] | None) -> Workers | None:
+def read_workers(pod: Mapping[str, Any] | None) -> Workers | None:
+    """Read the parts that other nodes serve; ``None``: the scheduler has said nothing of that."""
     if objects.annotation(pod, SERVICE) is None:
         return None
     from . import workers
@@ -160,6 +161,8 @@ class KnownState:
     events: tuple[Mapping[str, Any], ...] = ()
     node_trouble: str = ""
     cluster_trouble: str = ""
+    silent: frozenset[tuple[str, str]] = frozenset()
+    """Id and stage of each worker of which nothing was heard for too long."""
 
 
 def compose(version: int, state: KnownState, settings: Settings) -> View:
@@ -190,7 +193,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
             *_of_cluster(state),
             *_of_limit(of_user, now.allocated),
             *records.problems,
-            *_of_workers(records.workers),
+            *_of_workers(records.workers, state.silent),
             *_of_node(state, elsewhere or 0),
             *_of_shares(records, state.node),
             *event_texts.conditions(state.events, now.phase),
@@ -225,13 +228,13 @@ def _of_limit(limit: PodLimit | None, milli: int) -> Iterator[Condition]:
         yield found
 
 
-def _of_workers(found: Workers | None) -> Iterator[Condition]:
+def _of_workers(found: Workers | None, silent: frozenset[tuple[str, str]]) -> Iterator[Condition]:
     if found is None:
         return
     from . import workers
 
     yield from found.problems
-    yield from workers.troubles(found.known)
+    yield from workers.troubles(found.known, silent)
 
 
 def _of_node(state: KnownState, elsewhere: int) -> Iterator[Condition]:

@@ -5,7 +5,7 @@ Loaded with the first ``service`` of the pod, not when a server starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jupyter_gpu.kube.rules import objects
@@ -32,6 +32,15 @@ class Workers(NamedTuple):
     """Milli of other nodes that the pod could have."""
     problems: tuple[Condition, ...] = ()
     """A condition for each annotation that cannot be read."""
+    unseen: frozenset[str] = frozenset()
+    """Ids of those of which the worker controller has said nothing."""
+
+    @property
+    def waited_for(self) -> frozenset[tuple[str, str]]:
+        """Id and stage of each worker that should say something soon, or of which something should be said."""
+        owed = (worker for worker in self.known if worker.milli)
+        due = (one for one in owed if one.stage is Stage.CONNECTING or _is_unseen(one, self.unseen))
+        return frozenset((one.id, one.stage.value) for one in due)
 
 
 def read(pod: Mapping[str, Any] | None) -> Workers:
@@ -41,17 +50,30 @@ def read(pod: Mapping[str, Any] | None) -> Workers:
         return Workers(problems=(conditions.workers_unreadable(why),) if why else ())
     statuses, why = objects.decoded(pod, WORKER_STATUS, decode_worker_status)
     known = pod_workers(service, statuses.by_worker if statuses else {})
-    return Workers(known, elsewhere(service, known), (conditions.workers_unreadable(why),) if why else ())
+    seen = statuses.by_worker if statuses else {}
+    unseen = frozenset(worker.id for worker in known if worker.id not in seen)
+    problems = (conditions.workers_unreadable(why),) if why else ()
+    return Workers(known, elsewhere(service, known), problems, unseen)
 
 
-def troubles(workers: Sequence[PodWorker]) -> Iterator[Condition]:
+def _is_unseen(worker: PodWorker, unseen: Collection[str]) -> bool:
+    return worker.stage is Stage.CREATING and worker.id in unseen
+
+
+def troubles(workers: Sequence[PodWorker], silent: Collection[tuple[str, str]] = ()) -> Iterator[Condition]:
     """Say which workers do not run, why, and what can be done; one condition for each kind of trouble."""
     seen = set()
     for worker in workers:
-        condition = _trouble(worker)
+        condition = _silence(worker) if (worker.id, worker.stage.value) in silent else _trouble(worker)
         if condition and condition.type not in seen:
             seen.add(condition.type)
             yield condition
+
+
+def _silence(worker: PodWorker) -> Condition:
+    if worker.stage is Stage.CONNECTING:
+        return conditions.worker_silent(worker.node)
+    return conditions.controller_silent(worker.node)
 
 
 def _trouble(worker: PodWorker) -> Condition | None:
