@@ -28,6 +28,18 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Place:
+    """The namespace of a notebook, and its node."""
+
+    namespace: str = NAMESPACE
+    node: str = ""
+    """Empty: any."""
+
+
+ANYWHERE = Place()
+
+
+@dataclass(frozen=True)
 class Address:
     """The address of the notebook."""
 
@@ -47,28 +59,37 @@ def install(cluster: Cluster, progress: Progress, **values: Any) -> str:
     return found["notebook"].reference
 
 
-def open_notebook(cluster: Cluster, image: str, files: Mapping[str, str], progress: Progress) -> Address:
+def open_notebook(
+    cluster: Cluster, image: str, files: Mapping[str, str], progress: Progress, place: Place = ANYWHERE
+) -> Address:
     """Start the example's notebook with these files. Raises ClusterError."""
-    progress("Starting the notebook's pod")
+    progress(f"Starting the notebook's pod{f' on {place.node}' if place.node else ''}")
     token = secrets.token_urlsafe(16)
-    pod_files.write(cluster, NAMESPACE, files)
-    objects = [_adapted(each, image, token) for each in yaml.safe_load_all(EXAMPLE.read_text())]
+    pod_files.write(cluster, place.namespace, files)
+    objects = [_adapted(each, image, token, place.node) for each in yaml.safe_load_all(EXAMPLE.read_text())]
     cluster.kubectl(
-        *("apply", "--namespace", NAMESPACE, "-f", "-"),
+        *("apply", "--namespace", place.namespace, "-f", "-"),
         stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
     )
-    until(lambda: _ready(cluster), SECONDS, "the notebook's pod to be ready", every=0.2)
-    found = Address(f"http://{_pod(cluster)['status']['podIP']}:8888/", token)
+    until(lambda: _ready(cluster, place.namespace), SECONDS, "the notebook's pod to be ready", every=0.2)
+    found = Address(f"http://{_pod(cluster, place.namespace)['status']['podIP']}:8888/", token)
     until(lambda: _answers(found), SECONDS, "the notebook's server to know its GPUs", every=0.2)
     return found
 
 
 @contextmanager
-def running(cluster: Cluster, image: str, folder: Path, files: Mapping[str, str], progress: Progress) -> Iterator[Lab]:
+def running(
+    cluster: Cluster,
+    image: str,
+    folder: Path,
+    files: Mapping[str, str],
+    progress: Progress,
+    place: Place = ANYWHERE,
+) -> Iterator[Lab]:
     """Run the notebook until the end of the block. Raises ClusterError."""
-    found = open_notebook(cluster, image, files, progress)
-    log = folder / "pod.log"
-    flags = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", NAMESPACE]
+    found = open_notebook(cluster, image, files, progress, place)
+    log = folder / f"pod-{place.namespace}.log"
+    flags = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", place.namespace]
     words = [str(binaries.path("kubectl")), *flags, "logs", "--follow", f"deployment/{NAME}"]
     with log.open("wb") as output, subprocess.Popen(words, stdout=output, stderr=output) as follower:
         try:
@@ -77,11 +98,13 @@ def running(cluster: Cluster, image: str, folder: Path, files: Mapping[str, str]
             follower.terminate()
 
 
-def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
-    """Return an object of the example, changed for a test cluster: image, token, files."""
+def _adapted(body: dict[str, Any], image: str, token: str, node: str) -> dict[str, Any]:
+    """Return an object of the example, changed for a test cluster: image, token, files, and its node (empty: any)."""
     if body["kind"] != "Deployment":
         return body
     pod = body["spec"]["template"]["spec"]
+    if node:
+        pod["nodeSelector"] = {"kubernetes.io/hostname": node}
     (container,) = pod["containers"]
     container.update(image=image, imagePullPolicy="Never")
     own = {"JUPYTER_TOKEN": token, **pod_files.ENVIRONMENT}
@@ -96,16 +119,16 @@ def _adapted(body: dict[str, Any], image: str, token: str) -> dict[str, Any]:
     return body
 
 
-def _pod(cluster: Cluster) -> dict[str, Any]:
-    words = ("get", "pods", "--namespace", NAMESPACE, "--selector", f"app={NAME}", "--output", "json")
+def _pod(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    words = ("get", "pods", "--namespace", namespace, "--selector", f"app={NAME}", "--output", "json")
     found: list[dict[str, Any]] = json.loads(cluster.kubectl(*words))["items"]
     if not found:
         raise ClusterError("The notebook's Deployment has made no pod yet.")
     return found[-1]
 
 
-def _ready(cluster: Cluster) -> bool:
-    conditions = _pod(cluster)["status"].get("conditions", [])
+def _ready(cluster: Cluster, namespace: str) -> bool:
+    conditions = _pod(cluster, namespace)["status"].get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 

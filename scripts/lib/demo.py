@@ -26,6 +26,7 @@ from scripts.lib.lab import Lab, LabError, running  # noqa: E402
 
 if TYPE_CHECKING:
     from scripts.lib.demo_hub import Hub
+    from scripts.lib.demo_other_node import OtherNode
 
 IMAGES = ROOT / ".cache" / "demo"
 CHECK_SECONDS = 600
@@ -65,6 +66,8 @@ class Demo:
     """The server with the slider."""
     shared: Sharing | None = None
     """Two servers that share a GPU."""
+    other: "OtherNode | None" = None
+    """A notebook that uses GPUs of another node."""
     hub: "Hub | None" = None
     """A hub with limits."""
 
@@ -77,8 +80,8 @@ def parts(folder: Path, options: argparse.Namespace) -> Iterator[Demo]:
         from scripts.lib import demo_cluster
 
         wanted = {"notebook": options.cluster, "hub": options.hub, "brief": options.check}
-        with demo_cluster.running(folder, text, **wanted) as (lab, hub):
-            yield Demo(lab, hub=hub)
+        with demo_cluster.running(folder, text, **wanted) as (lab, other, hub):
+            yield Demo(lab, other=other, hub=hub)
         return
     with ExitStack() as stack:
         lab = stack.enter_context(here(folder, text, real=options.real))
@@ -130,6 +133,8 @@ def show(demo: Demo) -> int:
     if demo.shared:
         print("Two notebooks that share one GPU; open both, side by side, and begin with the training:\n")
         print("".join(f"    {address}\n" for address in [*demo.shared.pages().values()][::-1]), flush=True)
+    if demo.other:
+        print(f"{demo.other.introduction}\n", flush=True)
     if demo.hub:
         page = page or demo.hub.address
         print(f"\n{demo.hub.introduction}", flush=True)
@@ -158,6 +163,13 @@ def check(demo: Demo, pictures: bool) -> int:
         print("\nTwo notebooks share one simulated GPU.", flush=True)
         pages = demo.shared.pages().values()
         status = in_browser("demo_sharing.mjs", pages, pictures=pictures) or alone(demo.shared)
+    if demo.other and not status:
+        print("\nA notebook uses GPUs of another node.", flush=True)
+        with demo.other.watched() as seen:
+            status = in_browser("demo_other_node.mjs", [demo.other.page], pictures=pictures)
+        status = status or demo.other.judge(seen)
+        if demo.hub:
+            demo.other.end()  # the hub has the nodes to itself
     if demo.hub and not status:
         print("\nA hub with limits.", flush=True)
         status = in_browser("demo_hub.mjs", [], pictures=pictures, environment=demo.hub.environment())
@@ -187,7 +199,11 @@ def alone(shared: Sharing) -> int:
 
 def ends_of_logs(demo: Demo) -> str:
     """Return the ends of the logs of all that runs."""
-    labs = [demo.lab, *((demo.shared.exploring, demo.shared.training) if demo.shared else ())]
+    labs = [
+        demo.lab,
+        *([demo.other.lab] if demo.other else ()),
+        *((demo.shared.exploring, demo.shared.training) if demo.shared else ()),
+    ]
     found = [f"{lab.url}:\n{lab.log.read_text(errors='replace')[-4000:]}" for lab in labs if lab]
     return "\n".join([*found, *([demo.hub.logs()] if demo.hub else [])])
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from scripts.lib import cluster_lab, demo_hub
+from scripts.lib import cluster_lab, demo_hub, demo_other_node
 from scripts.lib.demo_hub import Hub
+from scripts.lib.demo_other_node import OtherNode
 from scripts.lib.lab import Lab, LabError
 from tests.cluster.testbed import ClusterError, temporary_cluster
 
@@ -16,10 +17,10 @@ GRACE, BRIEF_GRACE = "1m", "15s"
 @contextmanager
 def running(
     folder: Path, text: str, *, notebook: bool, hub: bool, brief: bool
-) -> Iterator[tuple[Lab | None, Hub | None]]:
+) -> Iterator[tuple[Lab | None, OtherNode | None, Hub | None]]:
     """Run a cluster with what is wanted until the end of the block; ``text`` is the notebook, there and for each user.
 
-    Raises LabError.
+    With ``notebook``, another one uses GPUs of another node. Raises LabError.
     """
     progress, files = cluster_lab.progress_line(), {"demo.ipynb": text}
     try:
@@ -32,13 +33,18 @@ def running(
                     if plan
                     else {"notebooks": cluster_lab.notebooks()}
                 )
-                image = cluster_lab.install(cluster, progress, **more)
-                lab = found = None
                 if notebook:
-                    lab = stack.enter_context(cluster_lab.running(cluster, image, folder, files, progress))
+                    more |= demo_other_node.values(cluster, more["notebooks"])
+                image = cluster_lab.install(cluster, progress, **more)
+                lab = other = found = None
+                if notebook:
+                    lab = stack.enter_context(
+                        cluster_lab.running(cluster, image, folder, files, progress, demo_other_node.beside(cluster))
+                    )
+                    other = stack.enter_context(demo_other_node.running(cluster, image, folder, progress))
                 if plan:
                     found = stack.enter_context(demo_hub.running(plan, image, folder / "hub", files, progress))
-                yield lab, found
+                yield lab, other, found
             progress("Removing the cluster")
     except (ClusterError, AssertionError) as error:
         raise LabError(str(error)) from error

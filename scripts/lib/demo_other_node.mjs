@@ -1,0 +1,28 @@
+/**
+ * The demo's notebook whose node has no GPU left, without a person: `node demo_other_node.mjs PAGE IMAGES`.
+ *
+ * Runs its cells in a real browser. Exit status 0 only if the cell with `%%gpu` ran in another pod, and what it assigned came
+ * back; where the work really ran is asked of others (`demo_other_node.py`).
+ */
+import assert from 'node:assert/strict';
+import { inBrowser, NotebookPage, say } from './demo_page.mjs';
+
+const [PAGE, IMAGES] = process.argv.slice(2);
+const START = 120_000; // milliseconds for a worker's pod to start, on a busy machine
+
+await inBrowser(IMAGES, async context => {
+  const notebook = await NotebookPage.open(context, PAGE, IMAGES);
+  say('the notebook is open and its kernel is idle');
+  await notebook.run('gpu.resize(2)', START);
+  say('gpu.resize(2) has two GPUs of the other node');
+  const there = await notebook.run('%%gpu 2');
+  say(there.trim());
+  await notebook.picture('other-node');
+  const here = await notebook.run('This one runs in');
+  say(here.trim());
+  const [, remote] = there.match(/runs in (\S+) with GPU-\S+,GPU-/) ?? [];
+  const [, local, kernels] = here.match(/runs in (\S+); the GPUs ran (\d+) kernels/) ?? [];
+  assert.ok(remote && local && remote !== local, 'the cell ran in another pod');
+  assert.ok(Number(kernels) > 0, 'what it assigned came back');
+  assert.match(await notebook.run('gpu.run(gpu_work'), /^[1-9]\d* kernels/, 'a function had GPUs, too');
+});
