@@ -71,6 +71,6 @@ def _hub(folder: str) -> Iterator[Hub]:
     if binaries.missing():
         raise CannotRunError("Kubernetes is not built: scripts/cluster up does it")
     text = demo.notebook(None)
-    with demo_cluster.running(Path(folder), text, notebook=False, hub=True, brief=False) as (_, hub):
+    with demo_cluster.running(Path(folder), text, notebook=False, hub=True, brief=False) as (_, _, hub):
         assert hub is not None
         yield hub
