@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A property has none: what it found by chance once is a mistake, though the next examples are without it.
     """
-    items.sort(key=lambda item: FIRST.index(group) if (group := group_of(item.nodeid)) in FIRST else len(FIRST))
+    items.sort(key=lambda item: turn(group_of(item.nodeid)))
     for item in items:
         if item.get_closest_marker("cluster"):
             item.add_marker(pytest.mark.flaky(reruns=2))
@@ -117,6 +117,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("plane")
         elif not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def turn(group: str) -> tuple[int, bool]:
+    """Return the key by which groups are sorted: long ones come first, and those that only calculate last.
+
+    These keep a processor busy until the end, where others would wait alone for the processes that they start.
+    """
+    return FIRST.index(group) if group in FIRST else len(FIRST), is_counted(group)
 
 
 def group_of(nodeid: str) -> str:
