@@ -32,7 +32,7 @@ def cards(
         if uuid in leaving and uuid not in granted:
             return PodGpu(gpu, leaving[uuid].milli, GpuState.DRAINING, users(leaving[uuid].holders))
         state = GpuState.ATTACHED if uuid in usable else GpuState.ATTACHING
-        milli = usable.get(uuid) or granted[uuid]
+        milli = usable.get(uuid, granted.get(uuid, 0))
         beside = tuple(strangers.get(uuid, ()))[:MAX_STRANGERS]
         outside = {stranger.pid for stranger in beside}
         inside = users(holder for holder in holders.get(uuid, ()) if holder.pid not in outside)

@@ -134,7 +134,10 @@ class Gpu:
 
 
 class GpuShare(NamedTuple):
-    """``milli`` thousandths of the GPU ``uuid``: 1000 is the whole GPU, exclusive; less is a time share."""
+    """``milli`` thousandths of the GPU ``uuid``: 1000 is the whole GPU, exclusive; less is a time share.
+
+    0 with ``memory`` is a *guest*: it has that memory, and time that the other shares leave unused.
+    """
 
     uuid: str
     milli: int
@@ -145,6 +148,11 @@ class GpuShare(NamedTuple):
     def exclusive(self) -> bool:
         """Whether no other pod may use this GPU meanwhile."""
         return self.milli == MILLI_PER_GPU
+
+    @property
+    def guest(self) -> bool:
+        """Whether no time of the GPU is guaranteed to it: it runs while the other shares do nothing."""
+        return not self.milli and self.memory > 0
 
     def is_within(self, other: GpuShare | None) -> bool:
         """Tell whether ``other``, on the same GPU, is at least as much; False where only the GPU's memory tells."""
@@ -157,19 +165,29 @@ class GpuShare(NamedTuple):
         return GpuShare(self.uuid, max(self.milli, other.milli), max(self.memory, other.memory))
 
     def to_json(self) -> dict[str, Any]:
-        """Return ``{"uuid", "milli", "memory"?}``."""
-        body: dict[str, Any] = {"uuid": self.uuid, "milli": self.milli}
-        return {**body, "memory": self.memory} if self.memory else body
+        """Return ``{"uuid", "milli", "memory"?, "guest"?}``.
+
+        A guest has 1 milli there: so an older reader finds more than a whole GPU, and gives or opens nothing.
+        """
+        body: dict[str, Any] = {"uuid": self.uuid, "milli": max(1, self.milli)}
+        if self.memory:
+            body["memory"] = self.memory
+        return {**body, "guest": True} if self.guest else body
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> GpuShare:
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
-        return cls(
+        share = cls(
             uuid=strict.required(body, "uuid", read_uuid),
             milli=strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU)),
             memory=strict.optional(body, "memory", strict.integer(0, MAX_BYTES)) or 0,
         )
+        if not strict.optional(body, "guest", strict.boolean):
+            return share
+        if not share.memory:
+            raise strict.FieldError(f"A guest in {key!r} must name its 'memory'.", "memory")
+        return share._replace(milli=0)
 
 
 class Holder(NamedTuple):

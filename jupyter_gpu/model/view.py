@@ -94,6 +94,7 @@ class PodGpu(NamedTuple):
 
     gpu: Gpu
     milli: int
+    """0: it is a guest there, which runs while the pods that have this GPU do nothing."""
     state: GpuState
     users: tuple[GpuUser, ...] = ()
     strangers: tuple[Stranger, ...] = ()
@@ -110,7 +111,8 @@ class PodGpu(NamedTuple):
         """Return the inventory fields with ``milli``, ``state`` and ``users``, and what else is known."""
         return {
             **self.gpu.to_json(),
-            "milli": self.milli,
+            "milli": max(1, self.milli),
+            **({} if self.milli else {"guest": True}),
             "state": self.state,
             "users": [user.to_json() for user in self.users],
             **({"strangers": [one.to_json() for one in self.strangers]} if self.strangers else {}),
@@ -121,10 +123,11 @@ class PodGpu(NamedTuple):
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
         """Read and check the JSON; raises `FieldError`."""
         body = dict(strict.an_object(value, key))
-        own = {name: body.pop(name, None) for name in ("milli", "state", "users", "strangers", "idleSince")}
+        own = {name: body.pop(name, None) for name in ("milli", "guest", "state", "users", "strangers", "idleSince")}
+        milli = strict.required(own, "milli", strict.integer(1, 1000))
         return cls(
             gpu=Gpu.from_json(body, key),
-            milli=strict.required(own, "milli", strict.integer(1, 1000)),
+            milli=0 if strict.optional(own, "guest", strict.boolean) else milli,
             state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
             users=strict.optional(own, "users", strict.list_of(GpuUser.from_json, 1024)) or (),
             strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),

@@ -59,7 +59,7 @@ class ClusterCache:
         complete: bool = True,
         clocks: Clocks = Clocks(),  # noqa: B008
     ) -> None:
-        self.snapshot = ClusterSnapshot(settings.policy.gpus)
+        self.snapshot = ClusterSnapshot(settings.policy.gpus, lends=settings.lending)
         self.owners = Owners(self.snapshot, settings.limits, settings.priorities, clocks)
         self.counters = UsageCounters(self.snapshot, settings.status.users)
         self._on_change = on_change

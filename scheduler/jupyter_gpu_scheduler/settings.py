@@ -226,6 +226,9 @@ class SchedulerSettings:
     """Limits of users, groups and namespaces."""
     workers: NotebookWorkerSettings = NotebookWorkerSettings()
     """GPUs of other nodes for running pods. Default: none."""
+    lending: bool = False
+    """Whether a shared GPU whose pods do nothing may have a guest: a preemptible pod that waits for a part of a GPU.
+    Default false."""
     namespaces: tuple[str, ...] = ()
     """Namespaces whose pods get GPUs; empty: all."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)

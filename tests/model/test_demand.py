@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import Allocated, Attached, Wish
+from jupyter_gpu.model.annotations import Allocated, Attached, Wish, held
 from jupyter_gpu.model.demand import HeldMemory, booked, held_memory, part, share_memory, wished_bytes
 from jupyter_gpu.model.errors import Infeasible
 from jupyter_gpu.model.feasible import fits, refuse
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu.model.strict import FieldError
 from tests.builders import GIB, gpu
 
 WHOLE = 80 * GIB
@@ -95,3 +96,21 @@ def test_memory_that_is_taken_away_is_revoked(before: GpuShare, after: GpuShare,
     assert allocated.revoked == (() if within else (before,))
     joined = GpuShare("a", max(before.milli, after.milli), max(before.memory, after.memory))
     assert before.joined(after) == joined
+
+
+def test_a_guest_needs_memory() -> None:
+    """A share that claims no time and names no memory would be nothing at all."""
+    guest = GpuShare("GPU-a", 0, 5)
+    assert GpuShare.from_json(guest.to_json()) == guest
+    assert guest.to_json() == {"uuid": "GPU-a", "milli": 1, "memory": 5, "guest": True}
+    with pytest.raises(FieldError, match="memory"):
+        GpuShare.from_json({"uuid": "GPU-a", "milli": 1, "guest": True})
+    assert not GpuShare("GPU-a", 0).guest
+    assert not GpuShare("GPU-a", 1, 5).guest
+
+
+def test_a_guest_counts_no_time() -> None:
+    """In what a pod holds it has its memory alone."""
+    allocated = Allocated(1, (GpuShare("GPU-a", 0, 5),))
+    assert held(allocated, None) == {"GPU-a": 0}
+    assert held_memory(allocated, None)["GPU-a"].booked(80) == 5

@@ -68,6 +68,8 @@ def change(view: View) -> str:
 
 def _words(item: PodGpu) -> str:
     part = "" if item.milli == MILLI_PER_GPU else f" ({format_gpus(item.milli)} of it)"
+    if not item.milli:
+        part = " (while others leave it idle)"
     state = "" if item.state is GpuState.ATTACHED else f" {item.state}"
     users = f": {', '.join(dict.fromkeys(user.name for user in item.users))}" if item.users else ""
     return f"GPU {item.gpu.index}{part}{state}{users}"

@@ -188,6 +188,8 @@ def _limit(view: View) -> list[str]:
 
 def _yours(item: PodGpu, now: float) -> str:
     part = f"{format_gpus(item.milli)} of it" if item.milli < MILLI_PER_GPU else "exclusive"
+    if not item.milli:
+        part = "while others leave it idle"
     if item.strangers:
         part = f"{'all of it' if item.milli == MILLI_PER_GPU else part}, others use it too"
     if item.idle_since is not None:

@@ -166,11 +166,7 @@ class AgentSteps:
         pod.granted = pod.granted | {share.uuid: share for share in shares}
         allowed = [share.uuid for share in shares]
         if opened := set(allowed) - pod.guard.allowed:
-            whole = {
-                one.uuid
-                for one in shares
-                if one.exclusive and not any(other.claimed_milli(one.uuid) for other in others)
-            }
+            whole = {one.uuid for one in shares if one.exclusive and not any(other.names(one.uuid) for other in others)}
             self._rule(pod, [uuid for uuid in allowed if uuid not in opened - whole])
             try:  # a pod that had more of it has less before it is opened for this pod, and its socket is there
                 await self._tools.sharing.update(pod.uid)

@@ -54,7 +54,11 @@ class Holding:
     def served(self, uuid: str) -> GpuShare:
         """Return what its programs run on: what it has, else what drains."""
         has, drains = self.shares(uuid)
-        return has if has.milli else drains
+        return has if uuid in self.has else drains
+
+    def names(self, uuid: str) -> bool:
+        """Tell whether it has any of that GPU, or any of it drains; a guest counts, too."""
+        return uuid in self.has or uuid in self.drains
 
     def opened(self, uuid: str) -> GpuShare:
         """Return the share that is open now; 0 milli: none. A record alone is no proof."""
@@ -100,10 +104,16 @@ def _keeps(share: GpuShare, own: Holding, others: Iterable[Holding]) -> bool:
 
     A record alone is no proof: an earlier guard of this pod may have taken the share away and given it to another.
     """
+    if share.uuid not in own.open:
+        return False
     earlier = sum(other.has.get(share.uuid, 0) for other in others if other.order < own.order)
     return share.milli <= own.opened(share.uuid).milli and earlier + share.milli <= MILLI_PER_GPU
 
 
 def _may_have(share: GpuShare, others: Sequence[Holding]) -> bool:
+    if share.exclusive and any(other.names(share.uuid) for other in others):
+        return False
     taken = sum(other.claimed_milli(share.uuid) for other in others)
+    if share.guest and any(other.claimed_milli(share.uuid) == MILLI_PER_GPU for other in others):
+        return False
     return all(other.known for other in others) and taken + share.milli <= MILLI_PER_GPU

@@ -21,7 +21,7 @@ MAX_BYTES = 4 * 2**20
 Served = Mapping[str, Mapping[str, Terms]]
 """Terms by GPU and pod."""
 _log = logging.getLogger(__name__)
-_milli = strict.integer(1, MILLI_PER_GPU)
+_milli = strict.integer(0, MILLI_PER_GPU)
 _limit = strict.integer(0, min(NO_LIMIT - 1, strict.MAX_GENERATION))
 
 

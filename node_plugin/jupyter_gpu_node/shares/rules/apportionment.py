@@ -26,14 +26,17 @@ class RankedClaim:
 def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
     """Return the milli that each pod gets, by GPU and pod; together at most the whole of each GPU.
 
-    Several claims of a pod on one GPU add up. A pod that gets nothing is not in the result.
+    Several claims of a pod on one GPU add up. A pod that gets nothing is not in the result. A claim of 0 milli is that
+    of a guest: it comes last, and a GPU has room for it unless one pod has all of it.
     """
     found: dict[str, dict[str, int]] = {}
     room: dict[str, int] = {}
-    for claim in sorted(claims, key=lambda one: (one.gpu, one.rank, one.order, one.pod)):
+    for claim in sorted(claims, key=lambda one: (one.gpu, not one.milli, one.rank, one.order, one.pod)):
         left = room.get(claim.gpu, MILLI_PER_GPU)
         milli = min(claim.milli, left) if claim.divisible else claim.milli
-        if 0 < milli <= left:
+        if not claim.milli and MILLI_PER_GPU not in found.get(claim.gpu, {}).values():
+            found.setdefault(claim.gpu, {}).setdefault(claim.pod, 0)
+        elif 0 < milli <= left:
             shares = found.setdefault(claim.gpu, {})
             shares[claim.pod] = shares.get(claim.pod, 0) + milli
             room[claim.gpu] = left - milli

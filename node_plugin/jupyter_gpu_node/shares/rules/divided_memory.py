@@ -47,7 +47,7 @@ def kept(share: GpuShare, before: GpuShare, memory: int, left: int) -> GpuShare 
     wanted, has = (booked(memory, one.milli, one.memory) for one in (share, before))
     if wanted <= max(has, left):
         return share
-    if not before.milli:
+    if not before.milli and not before.guest:
         return None
     milli = min(share.milli, before.milli)
     return GpuShare(share.uuid, milli, 0 if has == part(memory, milli) else has)

@@ -122,7 +122,7 @@ class GpuServer:
         """Return, by pod, what closed shares owe, if it is worth a file, and what they earned."""
         now = microseconds()
         return {
-            pod: (debt.owed(now), debt.milli)
+            pod: (debt.owed(now), max(1, debt.milli))
             for pod, debt in self.manager.closed(now).items()
             if debt.owed(now) > share_file.SMALL
         }

@@ -23,6 +23,8 @@ from .gains import with_had
 from .positions import shown_position
 from .queue_pass import STEP, QueuePass
 
+GUEST = " Meanwhile its programs run on a GPU of others while those do nothing."
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -145,7 +147,9 @@ def _reason(snapshot: ClusterSnapshot, pod: PodState, queue_pass: QueuePass) -> 
         return (Reason.LIMIT_EXCEEDED, over_limit(pod, has)) if pod.cut or pod.uid in queue_pass.cut else (None, "")
     verb = "is" if owed <= MILLI_PER_GPU else "are"
     if not has:
-        return Reason.DEFERRED, f"{count_gpus(owed)}{_memory(pod)} {verb} owed; not enough is free now.{_bounds(pod)}"
+        meanwhile = GUEST if any(share.guest for share in queue_pass.shares[pod.uid]) else ""
+        text = f"{count_gpus(owed)}{_memory(pod)} {verb} owed; not enough is free now.{meanwhile}{_bounds(pod)}"
+        return Reason.DEFERRED, text
     more = f"{format_gpus(owed)} more{_memory(pod)} {verb} owed"
     text = f"{format_gpus(has)} of {format_gpus(has + owed)} GPUs; {more}."
     return Reason.PARTIAL, text + _bounds(pod)

@@ -36,6 +36,7 @@ from jupyter_gpu_scheduler.rules.state.standing import next_amount
 
 from .fair_line import FairLine
 from .gains import gained
+from .lending import Host, guest_share, may_be_guest, working
 
 CAME_LATER = (
     "Some GPUs came to this node after this server was started, and a container can't be given their devices. "
@@ -59,6 +60,9 @@ class QueuePass:
         self.refused: dict[str, GpuError] = {}
         self.cut: set[str] = set()
         """The pods that get less than their wish because of their allowances for GPUs of some models."""
+        self._wanted: dict[str, frozenset[str]] = {}
+        """The GPUs that could serve what a pod is owed, by uid."""
+        self._lends = snapshot.lends
         self._refusals: dict[tuple[Wish, int | None, frozenset[str], ModelAllowances], GpuError | None] = {}
         self._outside = snapshot.facts(node).outside
         self._priority = snapshot.priority
@@ -85,6 +89,23 @@ class QueuePass:
             yield from self._serve_fairly(waiting)
         else:
             yield from self._serve_line(waiting)
+        if self._lends:
+            self._lend(waiting)
+
+    def _lend(self, waiting: Iterable[PodState]) -> None:
+        """Make those that get nothing guests, in line order, after all that is free is given."""
+        for pod in sorted(waiting, key=lambda pod: pod.rank):
+            wish = pod.wish
+            if wish is None or self.shares[pod.uid] or not self.owed.get(pod.uid) or not may_be_guest(pod, wish):
+                continue
+            if share := guest_share(pod, wish, (self._host(gpu) for gpu in _usable(pod, self.gpus).values())):
+                self._give(pod, (share,))
+
+    def _host(self, gpu: Gpu) -> Host:
+        uuid = gpu.uuid
+        wanted_by = [uid for uid, uuids in self._wanted.items() if uuid in uuids]
+        memory = self._memory.get(uuid, {})
+        return Host(gpu, self._held[uuid], memory, working(self.pods, uuid), wanted_by, uuid in self._outside)
 
     def _serve_alone(self, pod: PodState) -> bool:
         """Serve a pod that needs nothing but what it holds; False if it needs more."""
@@ -158,6 +179,7 @@ class QueuePass:
                 in_vain.add(wish)
             self._give(pod, found.shares)
             self.owed[pod.uid], self.owed_memory[pod.uid] = found.owed, found.owed_memory
+            self._wanted[pod.uid] = found.wanted
             kept_back |= found.wanted
 
     def _serve_fairly(self, waiting: Sequence[PodState]) -> Iterator[None]:
@@ -230,6 +252,7 @@ class QueuePass:
         self._give(pod, shares)
         self.owed[pod.uid] = found.owed + (wish.milli - amount if goes_on else 0)
         self.owed_memory[pod.uid] = found.owed_memory
+        self._wanted[pod.uid] = found.wanted
         if pod.overdue:
             kept_back |= found.wanted
         return total(shares), goes_on
@@ -319,10 +342,13 @@ def _beside(spot: Spot, others: Sequence[GpuShare]) -> Spot:
 
 
 def _present(pod: PodState, gpus: Mapping[str, Gpu]) -> tuple[GpuShare, ...]:
-    """Return a pod's shares without those on GPUs that vanished, or that it cannot use; none while it is pending."""
+    """Return a pod's shares without those on GPUs that vanished, or that it cannot use; none while it is pending.
+
+    A guest's is not among them: it is given anew in each pass, after all others.
+    """
     if pod.pending or not pod.allocated:
         return ()
-    return tuple(share for share in pod.allocated.shares if share.uuid in _usable(pod, gpus))
+    return tuple(share for share in pod.allocated.shares if share.uuid in _usable(pod, gpus) and not share.guest)
 
 
 def _usable(pod: PodState, gpus: Mapping[str, Gpu]) -> Mapping[str, Gpu]:

@@ -53,7 +53,7 @@ def _claim(uuid: str, pod: str, holding: Holding) -> RankedClaim:
     return RankedClaim(
         uuid,
         pod,
-        holding.has.get(uuid) or holding.drains[uuid],
+        holding.drains[uuid] if drains else holding.has[uuid],
         rank=2 if drains else 0 if uuid in holding.open else 1,
         order=holding.order,
         divisible=drains,  # how much of what drains was meant is not always known

@@ -99,11 +99,11 @@ class Arbiter:
 
         ``savings``: by share the milli that its bank is for, if that is not what it earns. ``owes``: what new ones owe
         from before; ``heirs``: by new share a removed one that still has the GPU, whose debt the new one takes over.
-        Raises `ValueError` if a GPU would be given away more than once; nothing is changed then.
+        0 milli: a guest. Raises `ValueError` if a GPU would be given away more than once; nothing is changed then.
         """
         after = {name: share.ledger.milli for name, share in self._shares.items()} | milli
-        if sum(after.values()) > MILLI_PER_GPU or min(milli.values(), default=1) < 1:
-            raise ValueError(f"Shares of one GPU are at least 1 and together at most {MILLI_PER_GPU}, not {after}.")
+        if sum(after.values()) > MILLI_PER_GPU or min(milli.values(), default=0) < 0:
+            raise ValueError(f"Shares of one GPU are at least 0 and together at most {MILLI_PER_GPU}, not {after}.")
         self._pass(now)
         for name, amount in milli.items():
             if name in self._shares:
@@ -232,7 +232,8 @@ class Arbiter:
         since = max(one.counted, self._now - self.timing.period)
         work = min(work, self._now - since)
         one.counted = since + work
-        contested = holder is not None or any(other is not one for other in self._waiting())
+        others = [*self._waiting(), *([holder] if holder else [])]
+        contested = any(other is not one and not other.guest for other in others)
         one.ledger.run_beside(work, self._now, contested=contested)
         return self._decide()
 
@@ -307,7 +308,7 @@ class Arbiter:
         if not waiting or self.rests(self._now):
             return ()
         first = self._rule.preferred(waiting) or self._order.first(waiting, self._now)
-        waiting.remove(first)
+        waiting = [one for one in waiting if one is not first and (first.guest or not one.guest)]
         return (self._begin(first, first.want or 0, waiting),)
 
     def _begin(self, one: TurnShare, want: int, waiting: list[TurnShare]) -> TurnGrant:
@@ -331,6 +332,8 @@ class Arbiter:
         return waiting_shares(self._shares.values(), self._turn)
 
     def _rivals(self) -> list[TurnShare]:
-        """Return the waiting shares that may be given the GPU."""
+        """Return the waiting shares that may be given the GPU: no guest's while another share has it."""
         waiting, barred = self._waiting(), self._rule.barred
+        if self._turn and not self._turn.share.guest:
+            waiting = [one for one in waiting if not one.guest]
         return [one for one in waiting if one.name not in barred] if barred else waiting

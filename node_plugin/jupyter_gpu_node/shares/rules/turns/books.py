@@ -16,6 +16,7 @@ from . import elastic
 from .elasticity import Elastic
 from .lease_manager import LeaseManager
 from .ledger import TimeAccount
+from .served_share import ServedShare
 
 MAX_BYTES = 2**53 - 1
 """Largest reported memory size: a program may claim more, and its file can still be read."""
@@ -64,18 +65,18 @@ class GpuBooks:
             return {}
         accounts = {name: manager.account(name, now) for name in manager.shares}
         seen = {
-            name: elastic.PeriodUse.between(share.terms.milli, self._before.get(name), accounts[name], passed)
+            name: elastic.PeriodUse.between(max(1, share.terms.milli), self._before.get(name), accounts[name], passed)
             for name, share in manager.shares.items()
         }
         worked = sum(_worked(one) - _worked(self._before.get(name)) for name, one in accounts.items())
         self._busy = min(1.0, max(0, worked) / passed)
         for name, share in manager.shares.items():
             old = self._uses.get(name, 0.0)
-            use = old + (seen[name].used / share.effective - old) / 4
+            use = old + (seen[name].used / max(1, share.effective) - old) / 4
             self._uses[name] = use if use >= 0.001 else 0.0
         self._uses = {name: use for name, use in self._uses.items() if name in accounts}
         self._before = accounts
-        shared = {name: one for name, one in seen.items() if not manager.shares[name].exclusive}
+        shared = {name: one for name, one in seen.items() if _adjusts(manager.shares[name])}
         if self._rules is None or not shared:
             self._states = {}
             return {}
@@ -89,7 +90,7 @@ class GpuBooks:
 
     def resume(self, manager: LeaseManager, previous: Mapping[str, elastic.PreviousState]) -> dict[str, int]:
         """Return what each share should earn after `reset`; ``previous``: states that an earlier server saved."""
-        shared = {name: share.terms.milli for name, share in manager.shares.items() if not share.exclusive}
+        shared = {name: share.terms.milli for name, share in manager.shares.items() if _adjusts(share)}
         if self._rules is None or not any(name in shared for name in previous):
             return {}
         self._states = elastic.resume(shared, previous, self._rules)
@@ -101,8 +102,8 @@ class GpuBooks:
         state = self._states.get(name)
         return ShareFigures(
             account=manager.account(name, now),
-            allocated=share.terms.milli,
-            effective=share.effective,
+            allocated=max(1, share.terms.milli),
+            effective=max(1, share.effective),
             use=self._uses.get(name, 0.0),
             reason=state.reason if state else "",
             sharing=len(manager.shares),
@@ -130,7 +131,7 @@ class GpuBooks:
             throttled=account.throttled,
             lost=account.lost,
             balance=account.balance,
-            cap=timing.cap(known.allocated),
+            cap=timing.cap(manager.shares[name].terms.milli),
             expires=None if account.expires is None else max(0, account.expires - now),
             sharing=known.sharing - 1,
             period=timing.period,
@@ -146,8 +147,16 @@ class GpuBooks:
         owes = manager.owes(name, now)
         worth = owes.owed(now) > share_file.SMALL
         return ShareFile(
-            self.share(manager, gpu, name, now), use, wall, owes=(owes.owed(now), owes.milli) if worth else (0, 0)
+            self.share(manager, gpu, name, now),
+            use,
+            wall,
+            owes=(owes.owed(now), max(1, owes.milli)) if worth else (0, 0),
         )
+
+
+def _adjusts(share: ServedShare) -> bool:
+    """Tell whether co-adjustment changes what a share earns: a whole GPU stays whole, and a guest earns nothing."""
+    return not share.exclusive and not share.guest
 
 
 def _worked(account: TimeAccount | None) -> int:

@@ -140,7 +140,7 @@ class Gangs:
         for group in groups(demands):
             for pod, found in group.items():
                 if pod in self._active and (pod in self._open or holds(found)):
-                    milli = min(demand.milli for demand in found.values())
+                    milli = max(1, min(demand.milli for demand in found.values()))
                     self._had[pod] = self._had.get(pod, 0) + (now - self._now) * 1000 // milli
             least = min((self._had[pod] for pod in group if pod in self._had and pod in self._active), default=0)
             for pod in group.keys() - self._active:

@@ -88,7 +88,7 @@ class GpuLease:
     def may_be_ahead(self, client: ShareClient) -> bool:
         """Tell whether no client of another share is there: then what is queued costs others no time."""
         share = client.share
-        if not client.ahead or share.exclusive:
+        if not client.ahead or share.exclusive or share.guest:
             return False
         return not any(one.clients for one in self._shares.values() if one is not share)
 

@@ -1,5 +1,7 @@
 """Ledger of one share: its slice of this period, its bank, and what it used and waited so far. Pure.
 
+A *guest* earns nothing (0 milli): it has no slice, no bank, and pays for nothing. It only uses what is left.
+
 Everything is charged by the wall clock, from the moment a turn begins to the moment it is given back. The cost of
 switches is then taken out and paid by all that had demand, in proportion to their milli: short turns cost a share no
 more than long ones, and all that passes is charged to some share.
@@ -32,7 +34,8 @@ class Debt:
 
     def owed(self, now: int) -> int:
         """Return what is still owed at ``now``. A clock that went back forgives nothing."""
-        return max(0, self.amount - self.milli * max(0, now - self.at) // MILLI_PER_GPU)
+        pays = max(1, self.milli)  # a guest's debt fades, too
+        return max(0, self.amount - pays * max(0, now - self.at) // MILLI_PER_GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,11 @@ class Ledger:
         self._turn = (0, 0)
         """Time that this turn took from the slice, rightfully and as overrun."""
         self._waited = self._throttled = 0
+
+    @property
+    def guest(self) -> bool:
+        """Whether it earns nothing."""
+        return not self.milli
 
     @property
     def active(self) -> bool:
@@ -159,7 +167,7 @@ class Ledger:
             start += paid
         if claimed:
             late = end - start
-            self.slice -= late
+            self.slice -= 0 if self.guest else late
             self._overrun += late
         else:
             self._idle += end - start

@@ -8,6 +8,8 @@ close to its part of the GPU; its saved time is exactly what tells it from a hog
 
 A share that saved for long can spend for long, and would keep a small share waiting the longest. So a burst that goes
 on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has ended.
+
+A guest comes after all others, with or without a claim. Its turns are short, and end as soon as any of them has work.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ LONG = 5
 """Bursts are distinguished by powers of two of a quarter lease. One that had four leases goes on, and is long."""
 LEAVES = 3
 """Leases of long bursts for one lease of the others."""
+GUEST_LEASE = 5_000
+"""Longest turn of a guest: for so long, at most, its programs put work on the GPU that others then wait for."""
 
 
 class TurnOrdering:
@@ -44,6 +48,8 @@ class TurnOrdering:
             return now >= turn.until
         if holder.name in rule.barred or rule.preferred(waiting):
             return True
+        if holder.guest and any(not one.guest for one in waiting):
+            return True
         if any(one.ledger.has_claim(now) for one in waiting):
             if not holder.ledger.claim_time(now):
                 return True
@@ -56,7 +62,7 @@ class TurnOrdering:
 
     def until(self, one: TurnShare, want: int, waiting: list[TurnShare], now: int) -> int:
         """Return when its turn ends if others wait: after what it wants, if known, what it may claim, or a lease."""
-        slices = [self._timing.lease]
+        slices = [min(self._timing.lease, GUEST_LEASE) if one.guest else self._timing.lease]
         if waiting and one.ledger.has_claim(now):
             slices.append(one.ledger.claim_time(now))
         if want:
@@ -77,6 +83,8 @@ class TurnOrdering:
         """Return the sort key of a waiting share, least first. Finer steps would be switches for nothing."""
         ledger = one.ledger
         precedence = ledger.precedence(now)
+        if one.guest:
+            return 4, ledger.freely, one.since
         if precedence == NEITHER:
             return 3, ledger.freely * 1000 // ledger.milli, one.since
         had = self._had(one)

@@ -38,7 +38,7 @@ class Periods:
     def pass_to(self, now: int, turn: Turn | None, rule: Rule) -> None:
         """Charge the time since the last event, with ``turn`` and ``rule`` as they were all that time."""
         now = max(now, self.now)
-        while self.ends <= now and (turn or self._waiting(turn)):
+        while self.ends <= now and self._is_wanted(turn):
             self._charge(self.ends, turn, rule)
             self._switching.divide(self._shares.values(), self.now)
             for name, one in self._shares.items():
@@ -54,6 +54,10 @@ class Periods:
             self.ends = last + self._timing.period
         self._charge(now, turn, rule)
 
+    def _is_wanted(self, turn: Turn | None) -> bool:
+        """Tell whether any share has demand; a guest's leaves the GPU idle for the others."""
+        return bool(turn and not turn.share.guest) or any(not one.guest for one in self._waiting(turn))
+
     def _waiting(self, turn: Turn | None) -> list[TurnShare]:
         return waiting_shares(self._shares.values(), turn)
 
@@ -63,6 +67,7 @@ class Periods:
             waits = rivals = self._waiting(turn)
             if rule.barred:
                 waits, rivals = rule.deprived(waits, self._shares, turn.share)
+            rivals = [one for one in rivals if not one.guest]
             claimed = any(one.ledger.has_claim(start) for one in rivals)
             self._order.charge(turn, start, end, claimed=claimed)
             turn.share.had += end - start

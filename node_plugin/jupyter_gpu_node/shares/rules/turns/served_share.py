@@ -57,6 +57,11 @@ class ServedShare:
         return self.terms.milli == MILLI_PER_GPU
 
     @property
+    def guest(self) -> bool:
+        """Whether it runs only while no other share has work."""
+        return not self.terms.milli
+
+    @property
     def steps(self) -> bool:
         """Whether all its clients know a lease for one launch."""
         return not any(one.old for one in self.clients)

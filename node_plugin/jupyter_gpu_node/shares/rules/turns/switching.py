@@ -33,7 +33,12 @@ class SwitchingCost:
         return MOST * self._timing.switch
 
     def refund(self, one: TurnShare, others: Iterable[TurnShare], lasted: int, work: int | None) -> None:
-        """Refund the part of a turn that was the change of hands; ``work``: for how long the GPU worked, if known."""
+        """Refund the part of a turn that was the change of hands; ``work``: for how long the GPU worked, if known.
+
+        Not to a guest: the others would pay for it.
+        """
+        if one.guest:
+            return
         shown = sorted(other.shown for other in others if other is not one and other.shown is not None)
         if shown:
             usual = MORE * shown[(len(shown) - 1) // 2]
@@ -47,7 +52,7 @@ class SwitchingCost:
 
     def divide(self, shares: Iterable[TurnShare], now: int) -> None:
         """Charge it to the active shares, at the end of a period."""
-        active = [one.ledger for one in shares if one.ledger.active]
+        active = [one.ledger for one in shares if one.ledger.active and not one.guest]
         total, all_of_it = sum(one.milli for one in active), self.unpaid
         for one in active:
             part = all_of_it * one.milli // total

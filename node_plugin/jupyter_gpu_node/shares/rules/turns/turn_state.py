@@ -33,6 +33,11 @@ class TurnShare:
     heir: TurnShare | None = None
     """The share that owes what this one does, which was removed and has the GPU still."""
 
+    @property
+    def guest(self) -> bool:
+        """Whether it runs only while no other share has work."""
+        return self.ledger.guest
+
     def debt(self) -> Debt:
         """Return what it owes since it was removed."""
         return Debt(max(0, -self.ledger.slice), self.closed or 0, self.ledger.milli)

@@ -1,0 +1,205 @@
+"""Guests: they run only while no other share has work, and these feel a lease of theirs at most."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Grant, Revoke
+from jupyter_gpu_node.shares.rules.turns.actions import Send
+from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
+from jupyter_gpu_node.shares.rules.turns.books import GpuBooks
+from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
+from jupyter_gpu_node.shares.rules.turns.ledger import Debt
+from jupyter_gpu_node.shares.rules.turns.order import GUEST_LEASE
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnGrant, TurnOrder, TurnRevoke
+
+TIMING = Timing()
+MS = 1_000
+OWNERS = {"ann": 700, "bob": 300}
+
+_amounts = st.sampled_from([0, 1, 100, 900, 4_000, 5_001, 20_000, 130_000])
+_steps = st.lists(
+    st.tuples(st.sampled_from(["ask", "release", "again", "charge"]), st.sampled_from([*OWNERS, "eve"]), _amounts),
+    max_size=30,
+)
+
+
+@dataclass
+class World:
+    """Two owners and a guest, whose programs keep to what the gate lets through, and say what they like."""
+
+    arbiter: Arbiter = field(default_factory=lambda: Arbiter(TIMING, 0))
+    now: int = 0
+    asked: dict[str, int] = field(default_factory=dict)
+    """Owners that wait, and since when the guest alone keeps them from the GPU."""
+    until: int = 0
+    """End of the guest's turn."""
+    longest: int = 0
+    """Longest time for which the guest alone kept an owner from the GPU."""
+
+    def __post_init__(self) -> None:
+        self.follow(self.arbiter.put({**OWNERS, "eve": 0}, 0))
+
+    def follow(self, orders: Iterable[TurnOrder]) -> None:
+        """Check orders of the arbiter."""
+        for order in orders:
+            if isinstance(order, TurnGrant):
+                self._granted(order)
+        if self.arbiter.holder == "eve":
+            waiting = [name for name in OWNERS if self.arbiter.shares[name].want is not None]
+            for name in waiting:
+                self.asked.setdefault(name, self.now)
+
+    def _granted(self, order: TurnGrant) -> None:
+        waiting = [name for name in OWNERS if self.arbiter.shares[name].want is not None]
+        if order.share == "eve":
+            assert not waiting, "a guest runs while an owner waits"
+            assert order.until <= self.now + GUEST_LEASE
+            self.until = order.until
+        else:
+            for since in self.asked.values():
+                self.longest = max(self.longest, self.now - since)
+            self.asked = {}
+
+    def at(self, moment: int) -> None:
+        """Let the time pass up to ``moment``: the guest's programs end their turn when it is over, at the latest."""
+        while True:
+            turn_ends = self.until if self.arbiter.holder == "eve" else None
+            times = [time for time in (self.arbiter.wake, turn_ends) if time is not None and time <= moment]
+            if not times:
+                break
+            self.now = max(self.now, min(times))
+            self.follow(self.arbiter.tick(self.now))
+            if self.arbiter.holder == "eve" and self.now >= self.until:
+                self.follow(self.arbiter.release("eve", self.now, 0))
+        self.now = moment
+
+
+@given(_steps)
+def test_an_owner_waits_for_a_guest_no_longer_than_its_lease(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever the guest wants, gives back or claims about its work; and it never runs while an owner waits."""
+    world = World()
+    for step, name, amount in steps:
+        world.at(world.now + amount)
+        if step == "ask":
+            orders = world.arbiter.ask(name, world.now, amount)
+        elif step == "charge":
+            orders = world.arbiter.charge(name, world.now, amount)
+        else:
+            orders = world.arbiter.release(name, world.now, 0 if step == "again" else None, amount)
+            if step == "release":
+                world.asked.pop(name, None)
+        world.follow(orders)
+    world.at(world.now + TIMING.period)
+    assert world.longest <= GUEST_LEASE
+
+
+@given(_steps)
+def test_a_guest_that_goes_at_once_changes_nothing_for_owners(steps: list[tuple[str, str, int]]) -> None:
+    """Their turns, accounts and banks are the same to the microsecond as without it."""
+    with_guest, without = Arbiter(TIMING, 0), Arbiter(TIMING, 0)
+    with_guest.put({**OWNERS, "eve": 0}, 0)
+    without.put(OWNERS, 0)
+    now = 0
+
+    def settle(orders: tuple[TurnOrder, ...]) -> list[TurnOrder]:
+        """Give the GPU back for the guest as soon as it is asked, and return the orders about owners."""
+        found: list[TurnOrder] = []
+        for order in orders:
+            if order.share != "eve":
+                found.append(order)
+            elif isinstance(order, TurnRevoke):
+                found += settle(with_guest.release("eve", now, 0))
+        return found
+
+    settle(with_guest.ask("eve", 0, 0))
+    for step, name, amount in steps:
+        now += amount
+        if name == "eve":
+            continue
+        both = []
+        for arbiter in (with_guest, without):
+            if step == "ask":
+                orders = arbiter.ask(name, now, amount)
+            elif step == "charge":
+                orders = arbiter.charge(name, now, amount)
+            else:
+                orders = arbiter.release(name, now, 0 if step == "again" else None, amount)
+            both.append(orders)
+        ours, theirs = settle(both[0]), both[1]
+        assert [_plain(one) for one in ours] == [_plain(one) for one in theirs]
+        for owner in OWNERS:
+            assert with_guest.account(owner, now) == without.account(owner, now)
+            assert with_guest.deposits(owner) == without.deposits(owner)
+
+
+def _plain(order: TurnOrder) -> tuple[object, ...]:
+    """Return an order without the number of its turn, as the guest has turns, too."""
+    return type(order), order.share, getattr(order, "until", 0)
+
+
+def test_a_guest_uses_what_is_left_and_owes_nothing() -> None:
+    """It earns and saves nothing; what it used while an owner waited is told, and not owed."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"ann": 1000, "eve": 0}, 0)
+    arbiter.ask("eve", 0)
+    arbiter.ask("ann", 300 * MS)
+    arbiter.release("eve", 302 * MS, 0, work=0)
+    account = arbiter.account("eve", 302 * MS)
+    assert (account.guaranteed, account.borrowed, account.balance, account.slice) == (0, 0, 0, 0)
+    assert (account.idle, account.overrun) == (300 * MS, 2 * MS)
+    assert arbiter.owes("eve", 302 * MS).owed(302 * MS) == 0
+    assert arbiter.account("ann", 302 * MS).switching == 0
+
+
+def test_what_a_share_owes_fades_once_it_is_a_guest() -> None:
+    """A debt of someone who earns nothing would stay for ever."""
+    assert Debt(1_000, 0, 0).owed(500_000) == 500
+
+
+def test_guests_take_turns_with_each_other() -> None:
+    """The one that had less of the idle time comes first, for a short lease."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"ann": 1000, "eve": 0, "fay": 0}, 0)
+    arbiter.ask("eve", 0)
+    assert arbiter.ask("fay", 0) == ()
+    assert [type(order) for order in arbiter.tick(GUEST_LEASE)] == [TurnRevoke]
+    granted = arbiter.release("eve", GUEST_LEASE, 0)
+    assert [order.share for order in granted] == ["fay"]
+
+
+def test_programs_of_a_guest_are_never_far_ahead() -> None:
+    """What they had queued would be what an owner waits for; the guest is asked for the GPU as soon as one asks."""
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"ann": Terms(1), "eve": Terms(0, 1024)}, 0)
+    guest, _ = manager.join("eve", 0)
+    guest.ahead = True
+    (sent,) = manager.receive(guest, Ask(0), 0)
+    assert isinstance(sent, Send)
+    assert isinstance(sent.message, Grant)
+    assert not sent.message.ahead
+    owner, _ = manager.join("ann", 1 * MS)
+    (sent,) = manager.receive(owner, Ask(0), 1 * MS)
+    assert isinstance(sent, Send)
+    assert sent.client is guest
+    assert isinstance(sent.message, Revoke)
+    answer = manager.receive(guest, Done(None, 0, guest.number), 2 * MS)
+    assert [(one.client, type(one.message)) for one in answer if isinstance(one, Send)] == [(owner, Grant)]
+
+
+def test_books_of_a_guest_are_outside_of_co_adjustment() -> None:
+    """What others do not use is not lent to it as earnings, and its user sees a thousandth."""
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"ann": Terms(1000 - 1), "eve": Terms(0, 1024)}, 0)
+    books = GpuBooks(Elastic(), 0)
+    guest, _ = manager.join("eve", 0)
+    manager.receive(guest, Ask(0), 0)
+    assert set(books.end_period(manager, TIMING.period)) == {"ann"}
+    assert books.resume(manager, {}) == {}
+    shown = books.file(manager, "GPU-1", "eve", TIMING.period, 0).share
+    assert (shown.allocated, shown.effective, shown.cap, shown.memory_limit) == (1, 1, 0, 1024)
