@@ -55,9 +55,15 @@ def extras(known: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 memories = st.just(0) | st.integers(1, MAX_BYTES)
-shares = st.builds(GpuShare, uuids, st.integers(1, 1000), memories)
+timed = st.builds(GpuShare, uuids, st.integers(1, 1000), memories)
+guests = st.builds(GpuShare, uuids, st.just(0), st.integers(1, MAX_BYTES))
+shares = timed | guests
 holders = st.builds(Holder, st.integers(0, 2**31 - 1), names(256), st.booleans())
-draining = st.builds(DrainingShare, uuids, st.integers(1, 1000), st.lists(holders, max_size=3).map(tuple), memories)
+draining = st.builds(
+    lambda share, found: DrainingShare(share.uuid, share.milli, found, share.memory),
+    shares,
+    st.lists(holders, max_size=3).map(tuple),
+)
 devices = st.builds(Device, st.integers(0, 2**12 - 1), st.integers(0, 2**20 - 1))
 gpus = st.builds(
     Gpu,
@@ -212,7 +218,7 @@ users = st.builds(
 pod_gpus = st.builds(
     PodGpu,
     gpus,
-    st.integers(1, 1000),
+    st.integers(0, 1000),
     st.sampled_from(GpuState),
     st.lists(users, max_size=3).map(tuple),
     strangers=st.just(()),

@@ -1,0 +1,199 @@
+"""What the pods of a shared GPU wait beside a guest, which runs while they do nothing, and without it.
+
+In simulated time, for owners that use a part of what is guaranteed to them, and with the server of the arbiter and
+programs of their own: rounds with and without a guest, in turn, so that both meet the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.lib.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, hog
+from jupyter_gpu_node.shares.rules.protocol import GRANT, Ask, Done, encode
+from jupyter_gpu_node.shares.rules.turns.terms import Terms
+from jupyter_gpu_node.shares.rules.turns.timing import Timing
+from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer, PlacedShare
+from jupyter_gpu_node.shares.server.peer import beside_us
+from jupyter_gpu_node.shares.server.store import ShareStore
+
+from .lib.figures import Figure, percentile
+
+COMMAND = "scripts/bench lending"
+GOAL = 1.072
+"""The most that an owner may wait beside a guest, as a multiple of what it waits without one."""
+OWNERS = ("ann", "bob")
+GUEST = "eve"
+GPU = "GPU-0"
+ROUNDS, SECONDS = 6, 4.0
+_MS, _SIMULATED = 1_000, 60
+_FORM = struct.Struct("<BBHIQQQ")
+_ROOT = Path(__file__).parents[1]
+
+
+def run() -> Sequence[Figure]:
+    """Measure for about a minute."""
+    return [*(figure for part in (0.2, 0.4, 0.71, 0.9) for figure in _simulated(part)), *_real()]
+
+
+# --- in simulated time ------------------------------------------------------------------------------------------------
+
+
+def _simulated(part: float) -> Iterator[Figure]:
+    """Compare two owners of half a GPU that use ``part`` of it on average, in bursts; the guest has kernels of 1 ms."""
+    without, with_it = (_simulate(part, guest=guest) for guest in (False, True))
+    name = f"lending: owners at {part:.0%} of their shares wait beside a guest"
+    for at in (50, 99):
+        before, after = (percentile(_waits(uses), at) for uses in (without, with_it))
+        goal = GOAL * before if at == 99 else None
+        yield Figure(f"{name}, p{at} (simulated)", "ms", after, COMMAND, goal, before)
+    idle = 100 - 100 * sum(use.work for use in without.values()) / (_SIMULATED * 1_000_000)
+    used = 100 * with_it[GUEST].work / (_SIMULATED * 1_000_000)
+    yield Figure(
+        f"lending: time that the guest has, of what {part:.0%} leave (simulated)", "%", used, COMMAND, None, idle
+    )
+
+
+def _simulate(part: float, *, guest: bool) -> Mapping[str, ProgramUse]:
+    mean = part * 50 * _MS
+    programs = {name: SimulatedProgram(500, _bursts(name, mean), 250, silent=True) for name in OWNERS}
+    more = {GUEST: hog(0, _SIMULATED)} if guest else {}
+    return Simulation(programs | more, Timing(), handover=100).run(_SIMULATED * 1_000_000)
+
+
+def _bursts(seed: str, mean: float) -> tuple[tuple[int, int], ...]:
+    """Draw one burst for each period, at any moment of it."""
+    draw = random.Random(seed)
+    moments = (100 * _MS * number + draw.randrange(100 * _MS) for number in range(10 * _SIMULATED))
+    return tuple((moment, max(250, round(draw.gammavariate(2, mean / 2)))) for moment in moments)
+
+
+def _waits(uses: Mapping[str, ProgramUse]) -> list[float]:
+    return [wait / _MS for name in OWNERS for wait in uses[name].waits]
+
+
+# --- with the server --------------------------------------------------------------------------------------------------
+
+
+def _real() -> Iterator[Figure]:
+    waits: dict[bool, list[float]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder, _program("serve", folder):
+        for number in range(2 * ROUNDS):
+            guest = number % 4 in (1, 2)  # a drift of the machine meets both
+            waits[guest] += _round(Path(folder), number, guest=guest)
+    for at in (50, 99):
+        before, after = (percentile(waits[guest], at) for guest in (False, True))
+        name = f"lending: owners wait beside a guest, p{at} (server, programs of their own)"
+        yield Figure(name, "ms", after, COMMAND, GOAL * before if at == 99 else None, before)
+
+
+def _round(folder: Path, number: int, *, guest: bool) -> list[float]:
+    """Return the waits of both owners, in ms, for some seconds with or without a guest."""
+    pods = [*OWNERS, *([GUEST] if guest else [])]
+    programs = [_started("guest" if pod == GUEST else "owner", str(_path(folder, pod)), str(number)) for pod in pods]
+    try:
+        said = [program.communicate(timeout=SECONDS + 60)[0] for program in programs[: len(OWNERS)]]
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+    return [wait / 1e6 for text in said for wait in array("q", text)]
+
+
+def _path(folder: Path, pod: str) -> Path:
+    return folder / pod / "shares" / f"{GPU}.sock"
+
+
+def _started(*arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'node_plugin'}"}
+    command = [sys.executable, "-m", "benchmarks.lending", *arguments]
+    return subprocess.Popen(command, cwd=_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+
+@contextmanager
+def _program(*arguments: str) -> Iterator[None]:
+    process = _started(*arguments)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()  # it is ready
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# --- in processes of their own ----------------------------------------------------------------------------------------
+
+
+async def _serve(folder: Path) -> None:
+    logging.basicConfig(filename=folder / "log")
+    server = ArbiterServer(ShareStore(folder / "state"), beside_us)
+    terms = {**dict.fromkeys(OWNERS, Terms(500)), GUEST: Terms(0, 2**30)}
+    await server.set({GPU: {pod: PlacedShare(one, folder / pod) for pod, one in terms.items()}})
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+def _owner(path: str, seed: str) -> None:
+    """Work in bursts with pauses, in kernels of up to 20 ms; write how long each waited, in nanoseconds."""
+    draw, waits, clock = random.Random(f"{path} {seed}"), array("q"), time.monotonic_ns
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        end = clock() + int(SECONDS * 1e9)
+        while clock() < end:
+            time.sleep(draw.uniform(0.01, 0.06))
+            asked = clock()
+            line.sendall(encode(Ask(0)))
+            number = _granted(line)
+            waits.append(clock() - asked)
+            time.sleep(draw.uniform(0.002, 0.02))
+            line.sendall(encode(Done(None, 0, number)))
+    sys.stdout.buffer.write(waits.tobytes())
+
+
+def _guest(path: str) -> None:
+    """Work all the time in kernels of 1 ms, two in flight; give the GPU back when it is asked for, or at the end."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        line.sendall(encode(Ask(0)))
+        while True:
+            number = _granted(line)
+            end = time.monotonic() + 0.003
+            while time.monotonic() < end and not select.select([line], [], [], 0)[0]:
+                time.sleep(0.001)
+            time.sleep(0.001)
+            line.sendall(encode(Done(0, 0, number)))
+
+
+def _granted(line: socket.socket) -> int:
+    """Wait for a lease; return its number."""
+    while True:
+        data = line.recv(1024)
+        if not data:
+            raise SystemExit("The server closed the connection.")
+        numbers = [number for _, kind, _, _, _, number, _ in _FORM.iter_unpack(data) if kind == GRANT]
+        if numbers:
+            return int(numbers[-1])
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    if what == "serve":
+        asyncio.run(_serve(Path(rest[0])))
+    elif what == "owner":
+        _owner(rest[0], rest[1])
+    else:
+        _guest(rest[0])
