@@ -170,11 +170,12 @@ def test_a_guest_gets_its_share_where_it_is() -> None:
     assert snapshot.free(uuid(0)) == 0
 
 
-def test_a_guest_ends_with_its_wish() -> None:
-    """A pod that wishes nothing has nothing."""
+@pytest.mark.parametrize("milli", [0, 3000])
+def test_a_guest_ends_with_its_wish(milli: int) -> None:
+    """A pod has nothing that wishes nothing, or what its node can never serve."""
     snapshot = _world(_owner("ann", ANN), _owner("bob", BOB), _guest())
     _decided(snapshot)
-    _change(snapshot, "eve", requested=Requested(3, Wish(0), {PREEMPTIBLE: True}))
+    _change(snapshot, "eve", requested=Requested(3, Wish(milli), {PREEMPTIBLE: True}))
     assert _decided(snapshot) == ()
 
 

@@ -60,6 +60,24 @@ def test_processes_of_one_share(server: Serving) -> None:
         assert b.granted().number == 1
 
 
+def test_a_guest_runs_while_others_have_no_work(server: Serving) -> None:
+    """It is asked for the GPU as soon as one of them has some; in its file it has a thousandth, and its memory."""
+    server.set({GPU: {"a": 500, "b": 500, "guest": (0, 64)}})
+    with connect(server, "guest") as guest, connect(server, "a") as a:
+        assert guest.grant() == Grant(5_000, 1)
+        assert (guest.need(60), guest.need(65)) == (Memory(60, 64, 60), Memory(60, 64, 60))
+        a.send(Ask())
+        assert guest.revoked() == 1
+        guest.send(Done(0, 0, 1))
+        assert a.granted() == Grant(20_000, 1)
+        assert guest.poll(0.03) is None
+        a.send(Done(None, 0, 1))
+        assert guest.granted().number == 2
+    until(server.file(GPU, "guest").exists)
+    seen = json.loads(server.file(GPU, "guest").read_text())
+    assert (seen["allocated"], seen["memory_limit"], seen["cap"]) == (1, 64, 0)
+
+
 def test_a_whole_gpu(server: Serving) -> None:
     """It is granted for ever, drained when it becomes a share, and whole again while the program runs."""
     server.set({GPU: {"a": 500}, "GPU-2": {"a": 1000}})

@@ -1,6 +1,6 @@
 """Pure: which GPU has a guest: a preemptible pod that waits for a part of a GPU, while those who have this one rest.
 
-A guest takes no milli in the books, and memory that no pod has there. So it goes only where owners have booked less of
+A guest takes no milli in the books, and memory that no pod has there: none is left beside a whole GPU. So it goes only where owners have booked less of
 the memory than there is, and it goes away when one of them works, or when a waiting pod could use what it holds.
 """
 
@@ -41,7 +41,7 @@ class Host:
         owners = {pod: milli for pod, milli in others.items() if milli}
         if self.used_outside or not owners or self.milli.get(uid) or self._has_other_guest(uid):
             return False
-        if MILLI_PER_GPU in owners.values() or not owners.keys().isdisjoint(self.working):
+        if not owners.keys().isdisjoint(self.working):
             return False
         if sum(owners.values()) < MILLI_PER_GPU and any(pod != uid for pod in self.wanted_by):
             return False
