@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jupyter_gpu.cli.rules.watch_view import change
 from jupyter_gpu.kernel.reports.status import GpuStatus
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.view import View
@@ -45,3 +46,13 @@ def test_share_on_another_node() -> None:
     status = GpuStatus(replace(view, workers=(worker,)))
     assert not status.devices[-1].exclusive
     assert "0.25 of it" in repr(status)
+
+
+def test_guest_is_told_when_it_runs() -> None:
+    """No part of the GPU is its own; in the terminal, too."""
+    view = View.from_json(CASE["view"])
+    guest = replace(view, gpus=(view.gpus[0]._replace(milli=0), *view.gpus[1:]))
+    rows = repr(GpuStatus(guest, at=0)).splitlines()[1:]
+    assert ["while others leave it idle" in row for row in rows] == [True, False]
+    assert "GPU 0 (while others leave it idle)" in change(guest)
+    assert View.from_json(guest.to_json()) == guest

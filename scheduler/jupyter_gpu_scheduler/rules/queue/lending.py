@@ -1,7 +1,8 @@
 """Pure: which GPU has a guest: a preemptible pod that waits for a part of a GPU, while those who have this one rest.
 
-A guest takes no milli in the books, and memory that no pod has there: none is left beside a whole GPU. So it goes only where owners have booked less of
-the memory than there is, and it goes away when one of them works, or when a waiting pod could use what it holds.
+A guest takes no milli in the books, and memory that no pod has there: none is left beside a whole GPU. So it goes only
+where owners have booked less of the memory than there is, and it goes away when one of them works, or when a waiting
+pod could use what it holds.
 """
 
 from __future__ import annotations
