@@ -21,20 +21,21 @@ class RankedClaim:
     """Sort key of claims of one rank; claims that are equal in it are sorted by the pod's name."""
     divisible: bool = True
     """Whether it is met in part where not all of it fits."""
+    guest: bool = False
+    """Whether it is a guest's, with 0 milli: it is met last, unless one pod has all of the GPU."""
 
 
 def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
     """Return the milli that each pod gets, by GPU and pod; together at most the whole of each GPU.
 
-    Several claims of a pod on one GPU add up. A pod that gets nothing is not in the result. A claim of 0 milli is that
-    of a guest: it comes last, and a GPU has room for it unless one pod has all of it.
+    Several claims of a pod on one GPU add up. A pod that gets nothing is not in the result, but for guests.
     """
     found: dict[str, dict[str, int]] = {}
     room: dict[str, int] = {}
-    for claim in sorted(claims, key=lambda one: (one.gpu, not one.milli, one.rank, one.order, one.pod)):
+    for claim in sorted(claims, key=lambda one: (one.gpu, one.guest, one.rank, one.order, one.pod)):
         left = room.get(claim.gpu, MILLI_PER_GPU)
         milli = min(claim.milli, left) if claim.divisible else claim.milli
-        if not claim.milli and MILLI_PER_GPU not in found.get(claim.gpu, {}).values():
+        if claim.guest and MILLI_PER_GPU not in found.get(claim.gpu, {}).values():
             found.setdefault(claim.gpu, {}).setdefault(claim.pod, 0)
         elif 0 < milli <= left:
             shares = found.setdefault(claim.gpu, {})

@@ -56,5 +56,6 @@ def _claim(uuid: str, pod: str, holding: Holding) -> RankedClaim:
         holding.drains[uuid] if drains else holding.has[uuid],
         rank=2 if drains else 0 if uuid in holding.open else 1,
         order=holding.order,
+        guest=not (holding.drains if drains else holding.has)[uuid],
         divisible=drains,  # how much of what drains was meant is not always known
     )
