@@ -311,6 +311,17 @@ def test_draining_names_another_notebook(kernel: Kernel, server: Server) -> None
         assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
 
 
+def test_simulated_work_without_a_place_for_loads(kernel: Kernel, server: Server) -> None:
+    """It opens the GPU all the same: in a pod, the node looks at the processes itself."""
+    place = server.folder / "state" / "simulated" / "load"
+    assert place.is_dir()
+    place.rename(place.with_name("away"))
+    try:
+        kernel.run("gpu.resize(1); simulate.work(0.1)")
+    finally:
+        place.with_name("away").rename(place)
+
+
 def test_simulated_work_makes_load(kernel: Kernel, server: Server) -> None:
     """It ends on time, and an interrupt closes everything."""
     pid = int(kernel.run("import os; print(os.getpid())"))
