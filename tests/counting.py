@@ -18,6 +18,7 @@ COUNTED = (
     "tests/backends/local/limits/test_meters.py",
     "tests/backends/local/limits/test_owner_terms.py",
     "tests/backends/local/rules",
+    "tests/backends/local/sharing/test_memory_room.py",
     "tests/backends/local/sharing/test_rules.py",
     "tests/backends/local/site/test_apart.py",
     "tests/backends/local/site/test_site_limit.py",

@@ -239,4 +239,4 @@ def load() -> None:
     from . import cleanup, decision, pod  # noqa: F401
     from .scans import holder_scan, used_gpus  # noqa: F401
     from .sharing import ending, front  # noqa: F401
-    from .sharing.rules import revocation  # noqa: F401
+    from .sharing.rules import memory_room, revocation  # noqa: F401

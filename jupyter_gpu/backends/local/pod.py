@@ -93,12 +93,12 @@ class Pod:
             wish = replace(wish, priority=self._settings.priority)
         with plain_errors(self._store):
             self._registry.take()
+            if wish.memory:
+                self._client.find_driver()  # memory can be named only where programs take it through the gate
         from jupyter_gpu.model.refusal import refusal  # with the first wish: not for a start
 
         self._scanner.ask_driver()
-        error = refusal(
-            wish, requested, limit=self._settings.limit, of_user=self._user_limit(), gpus=self._registry.gpus
-        )
+        error = refusal(wish, requested, limit=self._settings.limit, of_user=self._user_limit(), gpus=self._steps.gpus)
         if error is not None:
             raise error
         self._own.repairs = self._revoked = ()
@@ -137,9 +137,9 @@ class Pod:
             if held and strangers.due(held, time.monotonic()):
                 self._scanner.survey()
             self._uses.look()
-            self._steps.advance(None, thorough=self._new)
             if self._new and self._start.of_this_process:
                 self._client.prepare()
+            self._steps.advance(None, thorough=self._new)
             self._new = False
             self._apply_revocations()
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Allocated, Requested, Wish
 from jupyter_gpu.model.annotations import record as next_request
+from jupyter_gpu.model.gpu import NVIDIA, Gpu
+from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node.gpus.registry import INTERVAL, Registry
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 
 from .guard import PodGuard
 from .limits.machine_limits import MachineLimits
 from .processes.identity import alive, identify, since_boot
+from .records.other_pods import OtherPod
 from .records.own_record import OwnRecord
 from .records.record import MAX_REVOCATIONS, Record, without_use
 from .records.store import Session, StateStore
@@ -58,6 +62,7 @@ class PodSteps:
         self._due: float | None = None  # since 1970: the limit is another one then
         self._remains: frozenset[ProcessId] = frozenset()  # of dead pods
         self._empty: frozenset[str] = frozenset()  # dead pods whose records we may not remove
+        self._lacks_memory = False  # what was decided waits for memory that other pods use
 
     def advance(
         self, wish: Wish | None, *, thorough: bool = False, revocation: str = "", busy: frozenset[str] | None = None
@@ -111,12 +116,13 @@ class PodSteps:
         if wish is not None:
             requested = next_request(requested, wish)
         if not self._registry.known:
-            own.save(session, requested=requested)
+            own.save(session, requested=requested, gate=self._gate)
             return
         # The wish and its answer in one write: no other server sees one without the other.
         known = own.record.revocations
         done = (*known, revocation)[-MAX_REVOCATIONS:] if revocation else known
-        own.save(session, requested=requested, allocated=self._decide(requested, busy), revocations=done)
+        decided = self._decide(requested, busy)
+        own.save(session, requested=requested, allocated=decided, revocations=done, gate=self._gate)
         faults.point("decide:recorded")
         self._apply(session, scan)
 
@@ -134,29 +140,44 @@ class PodSteps:
     def _decision(self, requested: Requested | None, busy: frozenset[str]) -> Decided:
         from .decision import decision  # with the first one: a start must not wait for it
 
-        others = tuple(pod for pod in self._own.others.pods if pod.uid not in self._empty)
         return decision(
             self._own.uid,
             self._own.record,
             requested,
             busy=busy,
             resting=self._uses.resting,
-            gpus=self._registry.gpus,
+            gpus=self.gpus,
             used_outside=self._scanner.strangers.used,
-            other_pods=others,
+            other_pods=self._others,
             unreadable=bool(self._own.others.unreadable),
             patience=self._patience,
             now=since_boot(),
-            users=self._limits.of(self._own.record, others),
+            users=self._limits.of(self._own.record, self._others),
         )
 
     @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that can be decided about; a share may name its memory where the gate limits its programs to it."""
+        return tuple(_with_gate(gpu) for gpu in self._registry.gpus) if self._gate else self._registry.gpus
+
+    @property
+    def _gate(self) -> bool:
+        return self._guard.mode is not Mode.SOFT and self._client.limits_memory
+
+    @property
+    def _others(self) -> tuple[OtherPod, ...]:
+        return tuple(pod for pod in self._own.others.pods if pod.uid not in self._empty)
+
+    @property
     def _waits(self) -> bool:
-        """Whether it gets more, or may have more, once others give back: it is in line, or shares its user's limit."""
+        """Whether it gets more, or may have more, once others give back.
+
+        It is in line, shares its user's limit, or what it was given waits for memory that others use.
+        """
         allocated = self._own.record.allocated
         limit = allocated.limit if allocated else None
         shared = limit is not None and limit.max is not None and limit.milli is not None and limit.milli < limit.max
-        return self._own.owed or shared
+        return self._own.owed or shared or self._lacks_memory
 
     def _is_taken_back(self) -> bool:
         """Tell whether what the pod has above its limit is taken back now."""
@@ -175,21 +196,40 @@ class PodSteps:
             plan,
         )
 
-        unproven = own.held - scan.scanned
+        from .sharing.rules.memory_room import told
+
+        allocated = self._permitted(record.allocated)
+        # What waits was never open: nothing of it need be proven closed.
+        known = {share.uuid for share in record.attached.shares} | own.draining if record.attached else set()
+        waits = {share.uuid for share in record.allocated.shares} - {share.uuid for share in allocated.shares} - known
+        unproven = own.held - scan.scanned - waits
         # A GPU that others than pods use (a display) is used by them after we gave it back as well. What drains has
         # been ours: what has it open may have it from us.
-        added = {share.uuid for share in record.allocated.shares} - self._guard.allowed - own.draining
+        added = {share.uuid for share in allocated.shares} - self._guard.allowed - own.draining
         real = {gpu for gpu in added if not seen[gpu].simulated}
         if real:
             if not real <= strangers.podless.keys():
                 self._scanner.survey()
-            known = frozenset(record.outside).union(*(strangers.podless.get(gpu, frozenset()) for gpu in real))
-            own.save(session, outside=tuple(sorted(filter(alive, known))))
+            outside = frozenset(record.outside).union(*(strangers.podless.get(gpu, frozenset()) for gpu in real))
+            own.save(session, outside=tuple(sorted(filter(alive, outside))))
         observed = Observation(self._guard.allowed | unproven, {**self._scanner.drained.holders, **scan.holders})
-        after = plan(record.allocated, record.attached, observed, self._registry.unhealthy)
+        after = plan(allocated, record.attached, observed, self._registry.unhealthy)
         if self._guard.allow(after.allowed, seen, self._registry.devices):
             faults.point("rules:applied")
-            own.save(session, attached=self._uses.record_in(after.attached))
+            attached = self._uses.record_in(after.attached)
+            own.save(session, attached=told(attached, record.attached) if self._lacks_memory else attached)
+
+    def _permitted(self, allocated: Allocated) -> Allocated:
+        """Return what of a decision may be attached now: all of it unless a share waits for memory."""
+        from .sharing.rules.memory_room import permitted  # as in _apply
+
+        others = None if self._own.others.unreadable else [pod.record for pod in self._others]
+        memory = {uuid: gpu.memory for uuid, gpu in self._registry.seen.items()}
+        shares = permitted(self._own.record, others, memory, ())
+        if shares != allocated.shares:
+            shares = permitted(self._own.record, others, memory, self._client.found_room())
+        self._lacks_memory = shares != allocated.shares
+        return replace(allocated, shares=shares) if self._lacks_memory else allocated
 
     def _reap(self) -> bool:
         """Remove the dead pods of which nothing is left; return whether one of them held something."""
@@ -225,7 +265,7 @@ class PodSteps:
             pauses.append(RETRY)
         if self._guard.problem:
             pauses.append(RETRY)
-        if self._client.waits:
+        if self._client.waits or self._lacks_memory:  # the arbiter notifies us, unless it is killed before
             pauses.append(RETRY)
         if own.held:
             now = time.monotonic()
@@ -253,3 +293,7 @@ class PodSteps:
         waited_for = frozenset(servers) | self._remains if self._waits else frozenset()
         draining = self._scanner.drained.processes if own.draining else frozenset()
         return waited_for | draining | self._scanner.strangers.watched(own.held)
+
+
+def _with_gate(gpu: Gpu) -> Gpu:
+    return replace(gpu, gate=True) if gpu.vendor == NVIDIA else gpu

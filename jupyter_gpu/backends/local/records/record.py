@@ -43,6 +43,8 @@ class Record(NamedTuple):
     """Processes outside every pod that had one of its GPUs open before it was granted, such as a display server."""
     revocations: tuple[str, ...] = ()
     """Keys of the latest revocations by the arbiter that were carried out."""
+    gate: bool = False
+    """Whether its programs can take memory of GPUs through the gate alone. Trusted only from root, as ``place``."""
     hub_user: HubUserProof | None = None
     """Its user in a hub, as the pod says it: true only if the process that has the hub's key finds it so."""
 
@@ -62,6 +64,7 @@ class Record(NamedTuple):
             "attached": self.attached.to_json() if self.attached else None,
             "outside": [process_json(process) for process in self.outside],
             "revocations": list(self.revocations),
+            "gate": self.gate or None,
             "hubUser": self.hub_user.to_json() if self.hub_user else None,
         }
 
@@ -87,6 +90,7 @@ class Record(NamedTuple):
             attached=strict.optional(body, "attached", lambda value, _: Attached.from_json(value)),
             outside=strict.optional(body, "outside", _read_processes) or (),
             revocations=strict.optional(body, "revocations", _read_revocations) or (),
+            gate=strict.optional(body, "gate", strict.boolean) or False,
             hub_user=strict.optional(body, "hubUser", HubUserProof.from_json),
         )
 

@@ -22,10 +22,12 @@ from pathlib import Path
 from jupyter_gpu.backends.local.processes.identity import namespace
 from jupyter_gpu.backends.local.records import notify
 from jupyter_gpu.backends.local.records.other_pods import OtherPod
+from jupyter_gpu.backends.local.records.record import without_use
 from jupyter_gpu_node.devices import cgroup
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.shares.enforced_shares import EnforcedShares
 from jupyter_gpu_node.shares.enforcement.enforcer import PenaltyCallbacks
+from jupyter_gpu_node.shares.rules.divided_memory import MemoryUse
 from jupyter_gpu_node.shares.scans.node_processes import NodeProcesses
 from jupyter_gpu_node.shares.scans.share_processes import connected_for
 from jupyter_gpu_node.shares.scans.usage_by_process import MemoryByPid, NvmlUsageReader, TimeByPid
@@ -38,11 +40,15 @@ from .gpu_memory import GpuMemory
 from .machine_rules import MachineRules
 from .removal import Removal
 from .revoker import RevocationRequest, Revoker
+from .room_files import RoomFiles
+from .rules import memory_room
 from .rules.claims import Shares, claims, parted, served
 from .trust import ServingLock
 
 POLL = 1.0
 """Seconds between two reads of the records without a notification."""
+FIRST_LOOK = 0.1
+"""Seconds after which memory that some share waits for is looked for again; each time more, up to `POLL`."""
 LEAST = 0.02
 """Seconds between two reads, however many notifications come."""
 LINGER = 2.0
@@ -112,6 +118,9 @@ class ArbiterProcess:
         self._revoker = Revoker(state, folder, self._clients, self._awake.set)
         self._shares: Shares = {}
         self._gpu_memory = GpuMemory(DRIVER.exists())
+        self._room = RoomFiles(state, folder)
+        self._waiting = frozenset[str]()
+        self._pause = POLL
         self._untidy = True
         self._users = GpuUsers(NvmlUsageReader()) if DRIVER.exists() else None
         self._enforced = EnforcedShares(
@@ -154,6 +163,7 @@ class ArbiterProcess:
         self._learn(found)
         claimed = {(claim.pod, claim.gpu) for pod in found.values() for claim in claims(pod.record)}
         records.sweep(self._folder, claimed - self._revoker.taken)
+        self._room.begin(found)
         # The enforcer has continued those of this user. Any user may write any pid there: only programs of pods count.
         places_of = [pod.processes for pod in found.values()]
         for process in stopped_elsewhere.stopped(self._state):
@@ -195,7 +205,7 @@ class ArbiterProcess:
                 return
             await asyncio.sleep(LEAST)  # constant notifications get no more than that
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL):
+                async with asyncio.timeout(self._pause):
                     await self._awake.wait()
 
     async def _find_pods(self) -> dict[str, OtherPod] | None:
@@ -226,9 +236,11 @@ class ArbiterProcess:
         return found
 
     def _learn(self, found: Mapping[str, OtherPod]) -> None:
-        """Learn the memory of their GPUs, if it is parted by the rules. To be called in a thread."""
+        """Learn the memory of their GPUs, if it is parted by the rules or by shares. To be called in a thread."""
+        gpus = set(memory_room.named(pod.record for pod in found.values()))
         if self._parted:
-            self._gpu_memory.learn({claim.gpu for pod in found.values() for claim in claims(pod.record)})
+            gpus |= {claim.gpu for pod in found.values() for claim in claims(pod.record)}
+        self._gpu_memory.learn(gpus)
 
     def _read_rules(self) -> None:
         """Check whether other rules hold than at the start, and report what is wrong. To be called in a thread."""
@@ -250,10 +262,17 @@ class ArbiterProcess:
         """Serve and enforce the shares that the records tell."""
         self._pods = self._clients.pods = found
         taken = await self._revoker.carry_out()
-        wanted = (claim for pod in found.values() for claim in claims(pod.record))
+        wanted = [claim for pod in found.values() for claim in claims(pod.record)]
         self._shares = served((one for one in wanted if (one.pod, one.gpu) not in taken), self._shares)
-        shares = parted(self._shares, self._gpu_memory.known) if self._parted else self._shares
+        recorded = {(one.pod, one.gpu) for one in wanted if one.recorded}
+        shares: Shares = parted(self._shares, self._gpu_memory.known, recorded) if self._parted else self._shares
+        by_uid = {uid: pod.record for uid, pod in found.items()}
+        divided = memory_room.divided(by_uid.values(), self._gpu_memory.known)
+        shares = memory_room.lowered(shares, by_uid, divided)
+        limited = True
         try:
+            if self._room.written:
+                await asyncio.to_thread(self._room.keep, divided)
             await self._enforced.serve(
                 {
                     gpu: {pod: PlacedShare(terms, self._folder / pod) for pod, terms in pods.items()}
@@ -261,14 +280,52 @@ class ArbiterProcess:
                 }
             )
         except (OSError, ValueError) as error:
+            limited = False
             _log.warning("Not every share can be served; it is tried again: %s", error)
         await self._enforced.enforce({gpu: tuple(pods) for gpu, pods in self._shares.items()})
+        if limited:
+            await self._look_for_room(found, divided)
+
+    async def _look_for_room(self, found: dict[str, OtherPod], divided: Mapping[str, int]) -> None:
+        """Tell servers for which of their decisions there is memory, now that all limits are in force.
+
+        The records are read again after that: who had not seen yet that a GPU is divided may have attached something.
+        """
+        by_uid = {uid: pod.record for uid, pod in found.items()}
+        waiting, before = memory_room.waiting(by_uid.values(), divided), self._waiting
+        self._pause = min(self._pause * 1.5, POLL) if waiting and waiting == before else FIRST_LOOK if waiting else POLL
+        self._waiting = waiting
+        rooms: memory_room.Rooms = {}
+        if waiting:
+            uses = {gpu: MemoryUse(divided[gpu], await self._enforced.memory_used(gpu)) for gpu in waiting}
+            again = await self._find_pods()
+            if again is None or _states(again) != _states(found):
+                self._awake.set()
+                return
+            limited = {
+                uid: memory_room.LimitedPod(pod.record, pod.dead) for uid, pod in found.items() if _is_limited(pod)
+            }
+            rooms = memory_room.find_room(by_uid, limited, uses)
+        if rooms or self._room.written:
+            try:
+                await asyncio.to_thread(self._room.write, rooms)
+            except OSError as error:
+                _log.warning("A server cannot be told that there is memory; it is tried again: %s", error)
 
     def _take_away(self, gpu: str, pod: str, reason: str) -> None:
         """Request a revocation, with the processes that used the GPU for the share: they cannot be found later."""
         processes = connected_for(self._enforced.server, gpu, pod)
         pids = self._users.pids(gpu) if self._users else frozenset[int]()
         self._revoker.request(RevocationRequest(gpu, pod, reason, processes, pids))
+
+
+def _states(pods: Mapping[str, OtherPod]) -> Mapping[str, object]:
+    return {uid: (without_use(pod.record), pod.dead) for uid, pod in pods.items()}
+
+
+def _is_limited(pod: OtherPod) -> bool:
+    """Tell whether its programs take memory through the gate alone; of root's records only, as no other is enforced."""
+    return pod.owner == 0 and pod.record.place is not None and pod.record.gate
 
 
 # --- the process ------------------------------------------------------------------------------------------------------

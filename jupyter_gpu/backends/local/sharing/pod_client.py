@@ -25,6 +25,7 @@ from .supervisor import BOOT, GATE, Supervisor
 if TYPE_CHECKING:  # loaded with the first reconcile, not when a server starts
     from jupyter_gpu.model.share import ShareUse
 
+    from .rules.memory_room import FoundRoom
     from .rules.revocation import Revocation
 
 PATIENCE = 5.0
@@ -76,6 +77,7 @@ class PodClient:
         self._rules = MachineRules(self._state)
         self._taken_out: Mapping[str, str] = {}
         """Variables removed from this process's environment while shares are not enforced."""
+        self._driver = False
         self._front: str | None = None
         """The folder of the gate that this process's own environment names."""
         self._rules.reload()
@@ -111,8 +113,21 @@ class PodClient:
             _log.warning("The gate can't be put in front of the driver (%s): programs take no turns.", error)
             return None
 
+    @property
+    def limits_memory(self) -> bool:
+        """Whether programs started now take memory of GPUs through the gate, as far as is known."""
+        return self._driver and not self.missing
+
+    def find_driver(self) -> None:
+        """Find out whether programs of this server find a driver; asked again only while they do not. Blocks."""
+        if not self._driver and not self.missing:
+            from . import front  # as above
+
+            self._driver = front.driver_of(os.environ) is not None
+
     def prepare(self) -> None:
         """Have what this process starts by itself, such as terminals, find the gate. Once is enough."""
+        self.find_driver()
         if self._front is None and not self.missing and (folder := self._folder(os.environ)):
             self._front = folder
             _put_in({VARIABLE: folder})
@@ -223,6 +238,20 @@ class PodClient:
         )
         self._tell()
         return found if self._sure else ()
+
+    def found_room(self) -> tuple[FoundRoom, ...]:
+        """Return the decisions for which the arbiter found memory; none if they can't be read or it may not say so."""
+        from .rules import memory_room  # with the first decision
+
+        if not self.trusted:
+            return ()
+        try:
+            return memory_room.decode(self._read(memory_room.NAME, memory_room.MAX_BYTES))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            _log.warning("What there is memory for can't be read: %s", error)
+            return ()
 
     def sample(self, uuids: Iterable[str]) -> Mapping[str, ShareUse]:
         """Return the use of the shares of these GPUs. Missing or bad files are left out; a bad one is logged once."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from jupyter_gpu.backends.local.records.record import Record
-from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu_node.shares.rules.apportionment import RankedClaim, apportion, memory_limit
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.server import paths
@@ -24,24 +24,30 @@ class ShareClaim:
     milli: int
     limit: int | None = None
     """Bytes of memory that its programs may have together; None: as many as there are."""
+    recorded: bool = False
+    """Whether the share has these bytes in the books, be they more than its part."""
 
 
 def claims(record: Record) -> tuple[ShareClaim, ...]:
     """List all that the pod may use: what is attached, and what it gave back and its programs still have open.
 
-    The latter go on in their turns until they end. The memory in the wish is meant for each share.
+    The latter go on in their turns until they end. The memory in the wish is meant for each share, unless the share
+    itself records how much it has.
     """
     if record.attached is None or not _is_name(record.uid):
         return ()
     memory = record.requested.wish.memory if record.requested else None
-    milli = {item.uuid: item.milli for item in record.attached.draining}
+    found = {item.uuid: item.share for item in record.attached.draining}
     for share in record.attached.shares:
-        milli[share.uuid] = max(share.milli, milli.get(share.uuid, 0))
-    return tuple(
-        ShareClaim(record.uid, gpu, amount, memory if amount < MILLI_PER_GPU else None)
-        for gpu, amount in milli.items()
-        if _is_name(gpu)
-    )
+        draining = found.get(share.uuid, share)
+        found[share.uuid] = share._replace(milli=max(share.milli, draining.milli))
+    return tuple(_claim(record.uid, share, memory) for share in found.values() if _is_name(share.uuid))
+
+
+def _claim(pod: str, share: GpuShare, asked: int | None) -> ShareClaim:
+    if share.exclusive:
+        return ShareClaim(pod, share.uuid, share.milli)
+    return ShareClaim(pod, share.uuid, share.milli, share.memory or asked, bool(share.memory))
 
 
 def _is_name(name: str) -> bool:
@@ -77,11 +83,18 @@ def _ranked(claim: ShareClaim, before: Terms | None) -> tuple[RankedClaim, ...]:
     )
 
 
-def parted(shares: Shares, memory: Mapping[str, int]) -> dict[str, dict[str, Terms]]:
-    """Return the shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where known."""
+def parted(
+    shares: Shares, memory: Mapping[str, int], recorded: Collection[tuple[str, str]] = ()
+) -> dict[str, dict[str, Terms]]:
+    """Return the shares, none with more of its GPU's ``memory`` (bytes by uuid) than of its time, where known.
+
+    Those ``recorded`` in the books, by pod and GPU, stay as they are.
+    """
     return {
         gpu: {
-            pod: replace(terms, limit=memory_limit(terms.milli, terms.limit, memory.get(gpu), parted=True))
+            pod: terms
+            if (pod, gpu) in recorded
+            else replace(terms, limit=memory_limit(terms.milli, terms.limit, memory.get(gpu), parted=True))
             for pod, terms in pods.items()
         }
         for gpu, pods in shares.items()
