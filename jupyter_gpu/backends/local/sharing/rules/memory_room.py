@@ -178,9 +178,7 @@ class LimitedPod(NamedTuple):
     """Whether its server is gone: nothing is attached to it any more, and what it opened last is not recorded."""
 
 
-def find_room(
-    records: Mapping[str, Record], limited: Mapping[str, LimitedPod], uses: Mapping[str, MemoryUse]
-) -> Rooms:
+def find_room(records: Mapping[str, Record], limited: Mapping[str, LimitedPod], uses: Mapping[str, MemoryUse]) -> Rooms:
     """Return by pod the decisions for which there is room, of those that wait.
 
     ``records``: those of all pods; ``uses``: what is used of the GPUs on which something waits, now that the limits of
