@@ -1,4 +1,4 @@
-"""Connections from a notebook to its worker: a control socket to the first process, and the channels of one kernel.
+"""Connections from a notebook to its worker: the channels of one kernel, which the first process started.
 
 CurveZMQ on all of them, with keys that both ends know before. There is no event loop: a plain poller works in a cell,
 in a thread and below a running loop. A request ends with its reply, with `WorkerLost`, and with nothing else: Ctrl-C
@@ -14,118 +14,31 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import zmq
 from jupyter_client.session import Session
-from zmq.utils.monitor import recv_monitor_message
 
+from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import PYTHON, certificates, codec
 from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large
 from jupyter_gpu.remote.codec import Chunk
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
-from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started, Word
+from jupyter_gpu.remote.first_process import MONITORED, PATIENCE, WorkerAddress, ask, lost
+from jupyter_gpu.remote.rules.control import Kill, Start, Started
 from jupyter_gpu.remote.sources import Source
 
 log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
-PATIENCE = 30.0
-"""Seconds that a worker may take to answer before it counts as unreachable; it may have to start a kernel."""
-CONNECT = 10.0
-"""Seconds until a worker must have answered the handshake."""
 TICK = 50
 """Milliseconds between two looks whether there was an interrupt: a signal may wake another thread."""
-BEAT, SILENCE = 5_000, 15_000
-"""Milliseconds between ZeroMQ's own heartbeats, and without one until the other end counts as gone."""
 LAST_INTERRUPT = 3
 """The interrupt that ends the kernel."""
-_MONITORED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-
-
-@dataclass(frozen=True)
-class WorkerAddress:
-    """An address of a worker, and the keys of both ends."""
-
-    where: str
-    """The place, in words for people."""
-    address: str
-    port: int
-    key: str
-    """Public key of the worker."""
-    public: str
-    """Public key of this end."""
-    secret: str = field(repr=False)
-
-    def socket(self, context: zmq.Context[Any], kind: int, port: int, identity: bytes = b"") -> zmq.Socket[Any]:
-        """Return a socket that connects to one of the worker's ports."""
-        made: zmq.Socket[Any] = context.socket(kind)
-        made.linger = 0
-        made.sndhwm = made.rcvhwm = 0
-        made.curve_serverkey = self.key.encode()
-        made.curve_publickey, made.curve_secretkey = self.public.encode(), self.secret.encode()
-        made.heartbeat_ivl, made.heartbeat_timeout = BEAT, SILENCE
-        if identity:
-            made.identity = identity
-        if kind == zmq.SUB:
-            made.subscribe(b"")
-        made.ipv6 = ":" in self.address
-        made.connect(f"tcp://[{self.address}]:{port}" if made.ipv6 else f"tcp://{self.address}:{port}")
-        return made
-
-
-def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Started | Killed:
-    """Ask the first process of a worker; raises `WorkerRefused` and `WorkerLost`."""
-    with zmq.Context() as context, address.socket(context, zmq.DEALER, address.port) as socket:
-        monitor = socket.get_monitor_socket(_MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(monitor, zmq.POLLIN)
-        try:
-            socket.send(word.dump())
-            _await_handshake(address, monitor, min(patience, CONNECT))
-            events = dict(poller.poll(int(patience * 1000)))
-            if socket not in events:
-                raise _lost(address, monitor if monitor in events else None)
-            answer = control.read(socket.recv(), Started, Killed, Refused)
-        except strict.FieldError as error:
-            raise WorkerLost(
-                gettext("The answer of the worker on %1 cannot be read: %2", address.where, error)
-            ) from None
-        finally:
-            socket.disable_monitor()
-            monitor.close(linger=0)
-    if isinstance(answer, Refused):
-        raise WorkerRefused(answer.why)
-    assert isinstance(answer, Started | Killed)
-    return answer
-
-
-def _await_handshake(address: WorkerAddress, monitor: zmq.Socket[Any], patience: float) -> None:
-    """Wait until both ends know each other; raises `WorkerLost`."""
-    if not monitor.poll(int(patience * 1000)):
-        raise _lost(address, None)
-    event = recv_monitor_message(monitor)["event"]
-    if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
-        raise _lost_by(address, event)
-
-
-def _lost(address: WorkerAddress, monitor: zmq.Socket[Any] | None) -> WorkerLost:
-    """Return the error of a worker that was silent, or of which a monitor tells something."""
-    if monitor is None:
-        return WorkerLost(gettext("The worker on %1 does not answer.", address.where))
-    return _lost_by(address, recv_monitor_message(monitor)["event"])
-
-
-def _lost_by(address: WorkerAddress, event: int) -> WorkerLost:
-    if event == zmq.EVENT_DISCONNECTED:
-        return WorkerLost(gettext("The worker on %1 has ended, or the connection to it.", address.where))
-    return WorkerLost(gettext("The worker on %1 does not accept the key of this notebook.", address.where))
 
 
 class Interrupts:
@@ -188,7 +101,7 @@ class Connection:
         ``before``: a connection to a kernel of this name that was lost. What runs there from it is interrupted.
         """
         self.address, self.kernel = address, kernel
-        started = ask(address, Start(kernel, folder, PYTHON))
+        started = ask(address, Start(kernel, folder, PYTHON, owner()))
         assert isinstance(started, Started)
         self._started = started
         self.latest = ""
@@ -203,7 +116,7 @@ class Connection:
         try:
             identity = self._session.bsession
             self._shell = address.socket(self._context, zmq.DEALER, started.shell, identity)
-            self._monitor = self._shell.get_monitor_socket(_MONITORED)
+            self._monitor = self._shell.get_monitor_socket(MONITORED)
             self._stdin = address.socket(self._context, zmq.DEALER, started.stdin, identity)
             self._control = address.socket(self._context, zmq.DEALER, started.control)
             self._iopub = address.socket(self._context, zmq.SUB, started.iopub)
@@ -230,7 +143,7 @@ class Connection:
             while self._iopub in events and (message := self._receive(self._iopub)) is not None:
                 if message["header"]["msg_type"] == "iopub_welcome":
                     return
-        raise _lost(self.address, None)
+        raise lost(self.address, None)
 
     def close(self) -> None:
         """Close the channels; the kernel goes on."""
@@ -461,7 +374,7 @@ class Connection:
 
     def _check(self, events: Mapping[Any, int]) -> None:
         if self._monitor in events:
-            raise _lost(self.address, self._monitor)
+            raise lost(self.address, self._monitor)
 
 
 class _Request:

@@ -12,8 +12,8 @@ import zmq
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
-from jupyter_gpu.remote.connection import WorkerAddress
 from jupyter_gpu.remote.errors import WorkerLost
+from jupyter_gpu.remote.first_process import WorkerAddress
 from jupyter_gpu.remote.own_process import OwnProcess
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Serve, Serving

@@ -26,8 +26,9 @@ from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import versions
-from jupyter_gpu.remote.connection import Connection, Listener, ask
+from jupyter_gpu.remote.connection import Connection, Listener
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.handles import Handle
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.output import Shown

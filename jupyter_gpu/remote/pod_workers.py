@@ -9,15 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from urllib.parse import quote
 
+from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.kernel.client import Call, Client
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import gettext
-from jupyter_gpu.model.service import MAX_WORKERS, read_key, read_worker_id
-from jupyter_gpu.remote.connection import Connection, WorkerAddress, ask
+from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.first_process import WorkerAddress, ask, read_ways
 from jupyter_gpu.remote.rules.control import Kill
 
 PATIENCE = 20.0
@@ -26,24 +27,6 @@ LAST = 2.0
 """Seconds for the end of a kernel that could not be reached."""
 PAUSE = 0.2
 """Seconds between attempts to connect."""
-
-
-def _read_way(value: Any, key: str) -> tuple[str, WorkerAddress]:
-    body = strict.an_object(value, key)
-    return strict.required(body, "id", read_worker_id), WorkerAddress(
-        where=strict.required(body, "node", strict.text(253)),
-        address=strict.required(body, "address", strict.text(64)),
-        port=strict.required(body, "port", strict.integer(1, 65535)),
-        key=strict.required(body, "key", read_key),
-        public=strict.required(body, "public", read_key),
-        secret=strict.required(body, "secret", read_key),
-    )
-
-
-def read_ways(value: Any) -> dict[str, WorkerAddress]:
-    """Read the answer of the server: the workers that can be reached, by id. Raises `FieldError`."""
-    body = strict.an_object(value, "answer")
-    return dict(strict.required(body, "workers", strict.list_of(_read_way, MAX_WORKERS)))
 
 
 class PodWorkers:
@@ -77,7 +60,8 @@ class PodWorkers:
             ask(self._address(worker), Kill(kernel), patience)
 
     def _address(self, worker: str) -> WorkerAddress:
-        found = self._client().exchange(Call("GET", "workers")).ask(read_ways).get(worker)
+        path = f"workers?owner={quote(strict.dumps(owner().to_json()))}"  # whose end ends its kernels there
+        found = self._client().exchange(Call("GET", path)).ask(read_ways).get(worker)
         if found is None:
             raise WorkerLost(gettext("The worker with these GPUs cannot be reached now."))
         return found

@@ -326,6 +326,8 @@ class GpuExtension(ExtensionApp):
         if backend and self.serverapp:
             # The server ends its kernels only after its extensions. But what a kernel has open cannot be given back.
             await self.serverapp.cleanup_kernels()
+            if service:
+                await service.stop_workers()
             await backend.stop()
             forget_terminals(self.serverapp)
         endpoint, self._endpoint = self._endpoint, None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.backends.base import PodWorkers
@@ -23,10 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 class PairingKeys:
-    """The key pairs of one server. ``workers``: what its pod knows of its workers."""
+    """The key pairs of one server. ``workers``: what its pod knows of its workers.
 
-    def __init__(self, workers: PodWorkers) -> None:
-        self._workers = workers
+    ``told`` is called after each change of that.
+    """
+
+    def __init__(self, workers: PodWorkers, told: Callable[[], None] = lambda: None) -> None:
+        self._workers, self._told = workers, told
         self._pairs: dict[str, KeyPair] = {}
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -47,6 +51,7 @@ class PairingKeys:
         pause = FIRST_PAUSE
         while True:
             again = self._workers.known and not await self._say()
+            self._told()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause if again else None):
                     await self._workers.changed()

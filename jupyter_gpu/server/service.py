@@ -14,14 +14,14 @@ from jupyter_gpu.server.monitoring.metrics_collector import MetricsCollector
 from jupyter_gpu.server.rules import gateway
 from jupyter_gpu.server.rules.resizes import Resizes
 
-from .keys import PAIRING_KEYS, RESERVATIONS, RESIZES, USAGE_ACCOUNT, VIEWERS
+from .keys import RESERVATIONS, RESIZES, USAGE_ACCOUNT, VIEWERS, WORKER_KERNELS
 from .notebooks import Notebooks
-from .pairing_keys import PairingKeys
 from .reservation_owners import ProcessOwners
 from .reservations import Reservations
 from .sampler import Sampler
 from .usage_account import UsageAccount
 from .viewers import Viewers
+from .worker_kernels import WorkerKernels
 
 
 class GpuService:
@@ -57,8 +57,11 @@ class GpuService:
         self._reservations = Reservations(backend, ProcessOwners(app.kernel_manager, app.event_logger))
         self._viewers = Viewers(backend, notebooks, sampler, self._reservations)
         self._viewers.notes = gateway.notes(app)
-        self._keys = PairingKeys(backend.workers) if isinstance(backend, WithWorkers) else None
-        share(PAIRING_KEYS, self._keys)
+        self._workers: WorkerKernels | None = None
+        if isinstance(backend, WithWorkers):
+            owners = ProcessOwners(app.kernel_manager, app.event_logger)
+            self._workers = WorkerKernels(backend.workers, owners)
+        share(WORKER_KERNELS, self._workers)
         share(USAGE_ACCOUNT, account)
         share(RESIZES, self._resizes)
         share(RESERVATIONS, self._reservations)
@@ -67,10 +70,13 @@ class GpuService:
     async def stop(self) -> None:
         """Answer all waiting requests, and end all reservations."""
         self.metrics.end()
-        if self._keys:
-            await self._keys.stop()
         await self._viewers.stop()
         self._reservations.stop()
+
+    async def stop_workers(self) -> None:
+        """End what ended notebooks have in workers, and let them go: after the kernels of this server have ended."""
+        if self._workers:
+            await self._workers.stop()
 
     def _emit(self, view: View) -> None:
         for resize in self._resizes.see(view, time.monotonic()):

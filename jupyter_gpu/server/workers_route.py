@@ -1,4 +1,7 @@
-"""The route of the ways to the pod's workers, with secret keys: ``GET …/workers``, for code of this server alone."""
+"""The route of the ways to the pod's workers, with secret keys: ``GET …/workers``, for code of this server alone.
+
+``?owner=`` is the process that asks, as JSON: its kernels in the workers end with it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from typing import Any
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.errors import InvalidRequest
+from jupyter_gpu.model.reservation import MAX_RESERVATION_BYTES, ReservationOwner
+
 from .handlers import RestHandler
-from .keys import PAIRING_KEYS
-from .pairing_keys import PairingKeys
+from .keys import WORKER_KERNELS
+from .worker_kernels import WorkerKernels
 
 
 class WorkersHandler(RestHandler):
@@ -25,8 +32,17 @@ class WorkersHandler(RestHandler):
         if not (self._is_local() and _by_unix_socket(self.request.connection)):
             raise web.HTTPError(404)
         await self.viewers()
-        keys: PairingKeys | None = self.settings.get(PAIRING_KEYS)
-        self.answer(keys.ways() if keys else {"workers": []})
+        owner = _owner(self.get_query_argument("owner"))
+        workers: WorkerKernels | None = self.settings.get(WORKER_KERNELS)
+        self.answer(await workers.ways(owner) if workers else {"workers": []})
+
+
+def _owner(text: str) -> ReservationOwner:
+    """Read the process that asks; raises `InvalidRequest`."""
+    try:
+        return ReservationOwner.from_json(strict.loads(text.encode(), MAX_RESERVATION_BYTES))
+    except strict.FieldError as error:
+        raise InvalidRequest(str(error), field="owner") from None
 
 
 def _by_unix_socket(connection: Any) -> bool:

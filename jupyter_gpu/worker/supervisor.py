@@ -23,9 +23,24 @@ import zmq
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Allow, Kill, Killed, Refused, Run, Serve, Serving, Start, Started, Word
+from jupyter_gpu.remote.rules.control import (
+    Allow,
+    KernelOf,
+    Kill,
+    Killed,
+    Look,
+    Refused,
+    Run,
+    Running,
+    Serve,
+    Serving,
+    Start,
+    Started,
+    Word,
+)
 from jupyter_gpu.worker import pinned
 
 REAP = 1_000
@@ -47,6 +62,8 @@ class Kernel:
     """A file with all that it printed before it was ready."""
     port: int
     """The first of its ports; 0: any."""
+    owner: ReservationOwner
+    """The process that it is for."""
     started: Started | None = None
     waiting: list[bytes] = field(default_factory=list)
     """The clients that wait for `Started`."""
@@ -171,13 +188,15 @@ class Supervisor:
                 return
             client, *parts = self._socket.recv_multipart()
             try:
-                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill)
+                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look)
             except strict.FieldError as error:
                 self._send(client, Refused(str(error)))
                 continue
             if isinstance(word, Kill):
                 self._drop(word.kernel)
                 self._send(client, Killed(word.kernel))
+            elif isinstance(word, Look):
+                self._send(client, Running(tuple(KernelOf(name, known.owner) for name, known in self._kernels.items())))
             elif isinstance(word, Start):
                 self._start(client, word)
 
@@ -187,7 +206,7 @@ class Supervisor:
                 self._send(client, Refused(why))
                 return
             try:
-                known = self._kernels[start.kernel] = self._launch(start.folder)
+                known = self._kernels[start.kernel] = self._launch(start)
             except OSError as error:
                 self._send(client, Refused(gettext("The worker cannot start a kernel: %1", error.strerror or error)))
                 return
@@ -196,14 +215,14 @@ class Supervisor:
         elif client not in known.waiting and len(known.waiting) < MAX_WAITING:
             known.waiting.append(client)
 
-    def _launch(self, folder: str) -> Kernel:
+    def _launch(self, start: Start) -> Kernel:
         """Start a kernel. Raises `OSError`."""
         with contextlib.ExitStack() as undo:
             reading, writing = os.pipe()
             undo.callback(os.close, reading)
             try:
                 errors = undo.enter_context(tempfile.TemporaryFile())
-                process = self._run(folder, writing, errors)
+                process = self._run(start.folder, writing, errors)
             finally:
                 os.close(writing)
             undo.callback(process.wait)
@@ -224,7 +243,7 @@ class Supervisor:
         )
         with contextlib.suppress(BrokenPipeError):  # it has ended: `_on_end` says why
             process.stdin.write(run.dump() + b"\n")
-        return Kernel(process, ended, open(reading, "rb"), errors, run.port)  # noqa: PTH123
+        return Kernel(process, ended, open(reading, "rb"), errors, run.port, start.owner)  # noqa: PTH123
 
     def _next_ports(self) -> int:
         """Return the first port of a new kernel: of those that are free, the ones that were not used for longest."""

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import Z85
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import (
     Allow,
+    KernelOf,
     Kill,
     Killed,
+    Look,
     Refused,
     Run,
+    Running,
     Serve,
     Serving,
     Start,
@@ -27,21 +31,25 @@ from jupyter_gpu.remote.rules.control import (
     read,
 )
 
-KINDS: tuple[type[Word], ...] = (Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow)
+KINDS: tuple[type[Word], ...] = (Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow, Look, Running)
 KEY = "a" * 40
+OWNER = ReservationOwner(7, 70, 700)
 
 texts = st.text("abc.:/ é", min_size=1, max_size=50)
 ports = st.integers(1, 65535)
 # The number in a key has 32 bytes, so five letters are at most those of 2³² - 1.
 keys = st.lists(st.text(Z85[:80], min_size=5, max_size=5), min_size=8, max_size=8).map("".join)
+owners = st.builds(ReservationOwner, ports, st.integers(0, 9), st.integers(0, 9), st.none() | texts)
 words = st.one_of(
     st.builds(Serve, texts, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Serving, ports, keys),
-    st.builds(Start, texts, texts, texts),
+    st.builds(Start, texts, texts, texts, owners),
     st.builds(Started, texts, ports, ports, ports, ports),
     st.builds(Kill, texts),
     st.builds(Killed, texts),
     st.builds(Refused, texts),
+    st.just(Look()),
+    st.builds(Running, st.lists(st.builds(KernelOf, texts, owners), max_size=8).map(tuple)),
     st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts, st.integers(0, 65531)),
 )
@@ -98,13 +106,13 @@ def test_secret_key_is_in_no_log() -> None:
 
 def test_another_python_is_refused() -> None:
     """Its pickled functions could not be read."""
-    start = Start("k", "/home/ann", "3.10")
+    start = Start("k", "/home/ann", "3.10", OWNER)
     assert "has Python 3.11 and this notebook 3.10" in control.refusal(start, "3.11", 0)
-    assert control.refusal(Start("k", "/home/ann", "3.11"), "3.11", 0) == ""
+    assert control.refusal(Start("k", "/home/ann", "3.11", OWNER), "3.11", 0) == ""
 
 
 def test_number_of_kernels_has_a_limit() -> None:
     """The one above it is refused."""
-    start = Start("k", "/home/ann", "3.11")
+    start = Start("k", "/home/ann", "3.11", OWNER)
     assert control.refusal(start, "3.11", control.MAX_KERNELS - 1) == ""
     assert "8 kernels" in control.refusal(start, "3.11", control.MAX_KERNELS)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.service import Relation, Service, WorkerPart
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu.remote.connection import WorkerAddress
-from jupyter_gpu.remote.pod_workers import read_ways
+from jupyter_gpu.remote.first_process import WorkerAddress, read_ways
 from jupyter_gpu.server.rules.pairing import KeyPair, ways
 from tests.model.strategies import json_values
 from tests.model.test_service import KEY

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpu.remote.connection import Connection, ask
+from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules.control import Kill
 

@@ -32,7 +32,7 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
-from jupyter_gpu.remote.connection import WorkerAddress
+from jupyter_gpu.remote.first_process import WorkerAddress
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.worker import node
 from jupyter_gpu_node.agent.pod_events import PodEvents

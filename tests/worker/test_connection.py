@@ -16,15 +16,11 @@ import zmq
 from ipykernel.kernelapp import IPKernelApp
 from zmq.utils.monitor import recv_monitor_message
 
+from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.remote import codec
-from jupyter_gpu.remote.connection import (
-    Connection,
-    Listener,
-    Message,
-    WorkerAddress,
-    ask,
-)
+from jupyter_gpu.remote.connection import Connection, Listener, Message
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.first_process import WorkerAddress, ask
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules.control import Kill, Start, Started
 from jupyter_gpu.worker.kernel_app import GpuKernelApp
@@ -261,7 +257,7 @@ def refused(address: WorkerAddress, port: int, kind: int) -> bool:
 def test_stranger_is_refused_on_every_channel(worker: LocalWorker, kept: Connection) -> None:
     """Also one that knows all public keys and the key that signs; the notebook is not."""
     known = worker.address
-    started = ask(known, Start("kept", "/", ".".join(map(str, sys.version_info[:2]))))
+    started = ask(known, Start("kept", "/", ".".join(map(str, sys.version_info[:2])), owner()))
     assert isinstance(started, Started)
     public, secret = (key.decode() for key in zmq.curve_keypair())
     stranger = WorkerAddress("x", known.address, known.port, known.key, public, secret)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +155,19 @@ def test_kernel_that_ends(pods: TwoPods) -> None:
     await_(lambda: not pods.kernels)
     pods.server.gpus(0)
     await_(lambda: pods.requested.milli == 0)
+
+
+def test_kernel_that_is_killed(kernel: Kernel, pods: TwoPods) -> None:
+    """It can end nothing: the server does, within seconds, and leaves that of one that only lost its connection."""
+    assert pods.server is not None
+    with pods.server.kernel() as own:
+        own.run(f"{IMPORTS}\ngpu.resize(3)")
+        kept, _ = (literal_eval(one.run("print(gpu.run(place, gpus=2))"))[2] for one in (kernel, own))
+        assert len(pods.kernels) == 2
+        kernel.run("for seat in gpu._calls.worker._state.resting: seat.connection.close()")
+        os.kill(int(own.run("print(os.getpid())")), signal.SIGKILL)
+        await_(lambda: pods.kernels == [kept], 10)
+    assert literal_eval(kernel.run("print(gpu.run(place, gpus=2))"))[2] == kept
 
 
 def test_lost_worker_and_one_that_starts(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 import zmq
 
+from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.model.service import Peer
 from jupyter_gpu.remote import PYTHON
-from jupyter_gpu.remote.connection import Connection, WorkerAddress, ask
+from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost
+from jupyter_gpu.remote.first_process import WorkerAddress, ask
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started
 from jupyter_gpu.worker import node
@@ -73,7 +75,7 @@ def test_one_notebook_is_accepted_on_fixed_ports(pod: WorkerPod) -> None:
         assert len(kernel.pull(["data"])[0][0].stream) > 20_000_000
         assert kernel._bulk.socket is not None
         assert kernel._bulk.socket.getpeername()[1] == pod.port + 1 + control.CHANNELS * control.MAX_KERNELS
-        started = ask(notebook, Start("one", "/", PYTHON))
+        started = ask(notebook, Start("one", "/", PYTHON, owner()))
         assert isinstance(started, Started)
         ports = (started.shell, started.iopub, started.stdin, started.control)
         assert all(0 < port - pod.port <= control.CHANNELS * control.MAX_KERNELS for port in ports)
@@ -94,7 +96,7 @@ def test_new_key_replaces_the_old_one(pod: WorkerPod) -> None:
     until_accepted(new)
     assert not accepts(old)
     assert ran(before, "print(kept)") == "7\n"
-    started = ask(new, Start("two", "/", PYTHON))
+    started = ask(new, Start("two", "/", PYTHON, owner()))
     assert isinstance(started, Started)
     until(lambda: refused(old, started.shell, zmq.DEALER), "the kernel to refuse the old key")
     after = Connection(new, "two", "/")

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 import zmq
 
+from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.remote import PYTHON
-from jupyter_gpu.remote.connection import Connection, ask
+from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
+from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start
@@ -106,7 +108,7 @@ def test_kill_ends_a_kernel_and_its_children(worker: LocalWorker) -> None:
 def test_another_python_is_refused(worker: LocalWorker) -> None:
     """With the sentence of the rule."""
     with pytest.raises(WorkerRefused, match=r"has Python .* and this notebook 2\.7"):
-        ask(worker.address, Start("k", "/", "2.7"))
+        ask(worker.address, Start("k", "/", "2.7", owner()))
 
 
 def test_kernel_that_does_not_start_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,12 +163,12 @@ def test_number_of_kernels_has_a_limit(worker: LocalWorker) -> None:
     """The ninth is refused at once, also while the others still start; after one was killed, it is not."""
     for number in range(8):
         with contextlib.suppress(WorkerLost):  # we do not wait until it runs
-            ask(worker.address, Start(f"k{number}", "/", PYTHON), patience=0.3)
+            ask(worker.address, Start(f"k{number}", "/", PYTHON, owner()), patience=0.3)
     with pytest.raises(WorkerRefused, match="8 kernels"):
-        ask(worker.address, Start("k8", "/", PYTHON))
+        ask(worker.address, Start("k8", "/", PYTHON, owner()))
     ask(worker.address, Kill("k0"))
     with contextlib.suppress(WorkerLost):
-        ask(worker.address, Start("k8", "/", PYTHON), patience=0.3)
+        ask(worker.address, Start("k8", "/", PYTHON, owner()), patience=0.3)
     for number in range(9):
         ask(worker.address, Kill(f"k{number}"))
 

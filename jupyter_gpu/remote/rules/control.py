@@ -4,12 +4,13 @@ Each is a JSON object with one field, its kind::
 
     first process, its stdin     {"serve": {"address": "127.0.0.1", "allow": ["<public key>"]}}
     first process, its stdout    {"serving": {"port": 40123, "key": "<public key>"}}
-    notebook                     {"start": {"kernel": "<id>", "folder": "/home/ann", "python": "3.11"}}
-                                 {"kill": {"kernel": "<id>"}}
+    notebook                     {"start": {"kernel": "<id>", "folder": "/home/ann", "python": "3.11", "owner": {…}}}
+                                 {"kill": {"kernel": "<id>"}}     {"look": {}}
     first process, its stdin     {"allow": {"keys": ["<public key>"]}}     later, and so to its kernels
     first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
                                               "control": 40127}}
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
+                                 {"running": {"kernels": [{"kernel": "<id>", "owner": {…}}]}}
     first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "bulk", "interrupt",
                                          "end"}}
 
@@ -20,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import read_key
 
 MAX_BYTES = 16 * 1024
@@ -51,7 +53,11 @@ class Word:
 
     def dump(self) -> bytes:
         """Return it as bytes."""
-        return strict.dumps({self.kind: asdict(self)}).encode()  # type: ignore[call-overload] # all are dataclasses
+        return strict.dumps({self.kind: self.to_json()}).encode()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return] # all are dataclasses
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,15 @@ class Start(Word):
     """Working directory; where it is missing there, the kernel keeps that of the first process."""
     python: str
     """Version of the notebook's Python, such as ``3.11``: pickled functions are of one version."""
+    owner: ReservationOwner
+    """The process that asks: the notebook's server ends the kernel when that process has ended."""
 
     kind = "start"
-    reads: ClassVar = {"kernel": _TEXT, "folder": _PATH, "python": _TEXT}
+    reads: ClassVar = {"kernel": _TEXT, "folder": _PATH, "python": _TEXT, "owner": ReservationOwner.from_json}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {**asdict(self), "owner": self.owner.to_json()}
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,45 @@ class Killed(Word):
 
     kind = "killed"
     reads: ClassVar = {"kernel": _TEXT}
+
+
+@dataclass(frozen=True)
+class Look(Word):
+    """A notebook's server that asks which kernels there are."""
+
+    kind = "look"
+    reads: ClassVar = {}
+
+
+class KernelOf(NamedTuple):
+    """A kernel of the worker, and the process of the notebook that it is for."""
+
+    kernel: str
+    owner: ReservationOwner
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"kernel": self.kernel, "owner": self.owner.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str) -> KernelOf:
+        """Read the JSON; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(strict.required(body, "kernel", _TEXT), strict.required(body, "owner", ReservationOwner.from_json))
+
+
+@dataclass(frozen=True)
+class Running(Word):
+    """The answer to it."""
+
+    kernels: tuple[KernelOf, ...]
+
+    kind = "running"
+    reads: ClassVar = {"kernels": strict.list_of(KernelOf.from_json, MAX_KERNELS)}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {"kernels": [kernel.to_json() for kernel in self.kernels]}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -16,12 +17,15 @@ from jupyter_gpu.backends.kubernetes.node_socket import NodeSocket
 from jupyter_gpu.backends.kubernetes.pod_workers import KnownWorkers
 from jupyter_gpu.backends.kubernetes.rules.pod_state import PodUpdate
 from jupyter_gpu.common import rendezvous
+from jupyter_gpu.kernel import blocks
 from jupyter_gpu.model.annotations import ATTACHED, WORKER, Attached, encode
 from jupyter_gpu.model.service import Peer, Relation, Service, WorkerPart
 from jupyter_gpu.server import pairing_keys
 from jupyter_gpu.server.app import GpuExtension
-from jupyter_gpu.server.keys import PAIRING_KEYS
+from jupyter_gpu.server.keys import WORKER_KERNELS
 from jupyter_gpu.server.pairing_keys import PairingKeys
+from jupyter_gpu.server.reservation_owners import ProcessOwners
+from jupyter_gpu.server.worker_kernels import WorkerKernels
 from tests.model.test_service import KEY
 from tests.server.conftest import Call
 from tests.worker.pods import Plugin, plugin
@@ -36,6 +40,17 @@ def named(*workers: WorkerPart) -> str:
 @asynccontextmanager
 async def keys_of(known: Plugin) -> AsyncIterator[PairingKeys]:
     """Those of a server in the pod."""
+    async with workers_of(known) as workers:
+        keys = PairingKeys(workers)
+        try:
+            yield keys
+        finally:
+            await keys.stop()
+
+
+@asynccontextmanager
+async def workers_of(known: Plugin) -> AsyncIterator[KnownWorkers]:
+    """What a server in the pod knows of its workers."""
 
     def see(update: PodUpdate) -> None:
         if update.pod is not None:
@@ -43,12 +58,10 @@ async def keys_of(known: Plugin) -> AsyncIterator[PairingKeys]:
 
     node = NodeSocket(known.path, lambda: None, see)
     workers = KnownWorkers(node.put)
-    keys = PairingKeys(workers)
     following = asyncio.create_task(node.run())
     try:
-        yield keys
+        yield workers
     finally:
-        await keys.stop()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 
@@ -110,13 +123,28 @@ async def test_keys_are_said_until_they_are_recorded(known: Plugin, monkeypatch:
         await until(lambda: len(known.said) > said)
 
 
-def ask(path: str, token: str) -> tuple[int, Any]:
-    """Answer over the server's Unix socket."""
+@asynccontextmanager
+async def kernels_of(known: Plugin, extension: GpuExtension) -> AsyncIterator[WorkerKernels]:
+    """Those of a server in the pod."""
+    assert extension.serverapp is not None
+    async with workers_of(known) as workers:
+        owners = ProcessOwners(extension.serverapp.kernel_manager, extension.serverapp.event_logger)
+        kernels = WorkerKernels(workers, owners)
+        try:
+            yield kernels
+        finally:
+            await kernels.stop()
+
+
+def ask(path: str, token: str, owner: str = "") -> tuple[int, Any]:
+    """Answer over the server's Unix socket, to this process if no other is named."""
+    asks = quote(owner or json.dumps(blocks.owner().to_json()))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         with rendezvous.short(path) as address:
             connection.connect(address)
-        lines = f"GET /a%40b/jupyter-gpu/api/v1/workers HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
+        first = f"GET /a%40b/jupyter-gpu/api/v1/workers?owner={asks} HTTP/1.1"
+        lines = f"{first}\r\nHost: localhost\r\nAuthorization: {token}\r\n"
         connection.sendall(f"{lines}Connection: close\r\n\r\n".encode())
         data = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, body = data.partition(b"\r\n\r\n")
@@ -129,10 +157,10 @@ async def test_only_code_of_the_server_gets_secret_keys(call: Call, extension: G
     about = json.loads(Path(extension._endpoint.file).read_text())
     own = f"token {about['token']}"
     assert await asyncio.to_thread(ask, about["sock"], own) == (200, {"workers": []})
-    async with keys_of(known) as keys:
-        extension._share(PAIRING_KEYS, keys)
+    async with kernels_of(known, extension) as kernels:
+        extension._share(WORKER_KERNELS, kernels)
         known.annotate(service=named(READY))
-        await until(lambda: keys.ways()["workers"])
+        await until(lambda: kernels._keys.ways()["workers"])
         code, body = await asyncio.to_thread(ask, about["sock"], own)
         assert (code, len(body["workers"][0]["secret"])) == (200, 40)
         assert (await call("workers")).code == 404  # the server's token, over its port
@@ -141,3 +169,7 @@ async def test_only_code_of_the_server_gets_secret_keys(call: Call, extension: G
         token = f"token {extension.serverapp.identity_provider.token}" if extension.serverapp else ""
         assert (await asyncio.to_thread(ask, about["sock"], token))[0] == 404
         assert (await asyncio.to_thread(ask, about["sock"], "token x"))[0] == 403
+        assert (await asyncio.to_thread(ask, about["sock"], own, "7"))[0] == 400
+        ended = json.dumps(blocks.owner()._replace(started=1).to_json())
+        code, body = await asyncio.to_thread(ask, about["sock"], own, ended)
+        assert (code, body["details"]) == (400, {"field": "owner"})
