@@ -11,7 +11,7 @@ from jupyter_gpu.model.errors import GpuError
 
 if TYPE_CHECKING:
     from jupyter_gpu.kernel.client import Client
-    from jupyter_gpu.remote.connection import WorkerAddress
+    from jupyter_gpu.remote.first_process import WorkerAddress
 
 _PATIENCE = 5.0
 """Seconds that a worker may take."""
@@ -27,7 +27,7 @@ def try_ways(client: Client) -> Tried:
     if set(missing) - {"cryptography"}:
         return Tried(missing=missing, untried="packages are missing.")
     from jupyter_gpu.kernel.client import Call
-    from jupyter_gpu.remote.pod_workers import read_ways
+    from jupyter_gpu.remote.first_process import read_ways
 
     try:
         addresses = client.exchange(Call("GET", "workers")).ask(read_ways)
@@ -37,7 +37,7 @@ def try_ways(client: Client) -> Tried:
 
 
 def _try(worker: str, address: WorkerAddress) -> Way:
-    from jupyter_gpu.remote.connection import ask
+    from jupyter_gpu.remote.first_process import ask
     from jupyter_gpu.remote.rules.control import Kill
 
     begin = time.monotonic()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import distributed
 
     from jupyter_gpu.kernel.api import ServerGpus
+    from jupyter_gpu.model.view import View
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,8 +25,8 @@ class Calls(Protocol):
     remote: Any
     """The values that stayed there, by name."""
 
-    def cell(self, code: Any, gpus: float | str, timeout: float | None) -> None:
-        """Run a cell."""
+    def cell(self, code: Any, gpus: float | str, timeout: float | None, held: tuple[View, View] | None = None) -> None:
+        """Run a cell; ``held``: its GPUs are held, and these are the views before that and now."""
 
     def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str

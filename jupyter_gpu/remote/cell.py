@@ -51,6 +51,7 @@ class Cell:
     def __init__(self, worker: OwnWorker, handles: Handles, space: Namespace, code: CellCode) -> None:
         """Raises `CannotSend` and `WorkerLost`, where it is known before there are GPUs that it cannot run."""
         self._worker, self._handles, self._space, self._code = worker, handles, space, code
+        self._ticket = worker.ticket()
         wanted = (code.names.reads | code.inputs) - shipping.OF_SHELL
         self._find_lost(wanted)
         self._here: Measured = codec.measure(space, wanted)
@@ -63,7 +64,7 @@ class Cell:
 
         ``ends``: the worker's kernel ends with it, so nothing can stay there.
         """
-        seat = self._worker.take(self, wanted, view, lambda: False)
+        seat = self._worker.take(self, self._ticket, wanted, view, lambda: False)
         try:
             self._run(seat, ends)
         except WorkerLost as error:

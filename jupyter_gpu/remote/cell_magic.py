@@ -1,22 +1,29 @@
 """``%%gpu 2``: a cell with GPUs of its own, in this kernel if its CUDA can use them, else in a worker.
 
-Where it runs is decided before IPython reads the cell. In this kernel it is the cell that it is, with a line in place
-of the magic that holds the GPUs until its end; so top-level ``await``, line numbers and its last value stay as ever.
-Where other nodes serve the pod as well, it is not known before from which one the GPUs come: then a cell runs in this
-kernel only if they are there already.
+Whether this kernel can run it is decided before IPython reads the cell. If so, it is the cell that it is, with a line
+in place of the magic that holds the GPUs until its end; so top-level ``await``, line numbers and its last value stay as
+ever. Only that line learns from which node the GPUs come. If it is another one, the line has the rest of the cell run
+there, and then ends the cell.
 """
 
 from __future__ import annotations
 
 import ast
+import bdb
+import inspect
+import linecache
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.kernel.arguments import fields, seconds
 from jupyter_gpu.model.errors import GpuError, InvalidRequest
 from jupyter_gpu.model.message import gettext
+
+if TYPE_CHECKING:
+    from jupyter_gpu.model.view import View
 
 WORD = "%%gpu"
 
@@ -105,24 +112,25 @@ def can_use(milli: int) -> bool:
         view = gpu.status().view
     except GpuError:  # the request for GPUs says so
         return True
-    if mine.can_use_new and not view.workers:
-        return True
-    return (mine.can_use_new or not mine.notice()) and view.here >= milli
+    return mine.can_use_new or (not mine.notice() and view.here >= milli)
+
+
+class _RanThere(bdb.BdbQuit):
+    """The end of a cell that ran on another node: IPython stops at it and shows nothing."""
 
 
 def hold(shell: Any, line: str) -> None:
-    """Hold GPUs until the end of the cell that runs."""
+    """Hold GPUs until the end of the cell that runs; if they are on another node, run the rest of it there."""
     from jupyter_gpu.kernel.api import gpu
 
     options = read(line)
-    block = gpu.at_least(options.gpus, timeout=options.timeout, together=True)
-    view = block.__enter__().view
-    if view.workers and view.here < int(fields(options.gpus)["milli"]):  # the first of another node
-        block.__exit__(None, None, None)
-        raise GpuError(
-            gettext("The GPUs for this cell came from another node, for the first time, and it had begun here already. "
-                    "Run it again: it runs there.")
-        )  # fmt: skip
+    before = gpu.status().view
+    held = ExitStack()
+    view = held.enter_context(gpu.at_least(options.gpus, timeout=options.timeout, together=True)).view
+    if view.workers and view.here < int(fields(options.gpus)["milli"]):
+        with held:
+            _run_rest(shell, line, options, (before, view))
+        _end(shell)
     inner = 0  # cells that a magic in this cell runs
 
     def begin(*_: object) -> None:
@@ -135,20 +143,47 @@ def hold(shell: Any, line: str) -> None:
         if inner < 0:
             shell.events.unregister("pre_run_cell", begin)
             shell.events.unregister("post_run_cell", end)
-            block.__exit__(None, None, None)
+            held.close()
 
     callbacks: dict[str, Callable[..., None]] = {"pre_run_cell": begin, "post_run_cell": end}
     for event, callback in callbacks.items():
         shell.events.register(event, callback)
 
 
+def _run_rest(shell: Any, line: str, options: Options, held: tuple[View, View]) -> None:
+    """Run what follows the line that holds the GPUs, with the line numbers that it has here."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals is not shell.user_global_ns:
+        frame = frame.f_back
+    assert frame is not None  # the line is one of a cell
+    lines = linecache.getlines(frame.f_code.co_filename)
+    source = "\n" * (frame.f_lineno - 1) + _source(line, "".join(lines[frame.f_lineno :]))
+    _run(shell, source, options, held)
+
+
+def _end(shell: Any) -> None:
+    """End the cell that runs as one that was successful."""
+
+    def forget(result: Any) -> None:
+        shell.events.unregister("post_run_cell", forget)
+        if result is not None and isinstance(result.error_in_exec, _RanThere):
+            result.error_in_exec = None
+            shell.last_execution_succeeded = True
+            getattr(shell.history_manager, "exceptions", {}).pop(result.execution_count, None)
+
+    shell.events.register("post_run_cell", forget)
+    raise _RanThere
+
+
 def run(shell: Any, line: str, body: str) -> None:
     """Run a cell in a worker; raises what it raises."""
+    _run(shell, _source(line, body), read(line))
+
+
+def _run(shell: Any, source: str, options: Options, held: tuple[View, View] | None = None) -> None:
     from jupyter_gpu.kernel.api import gpu
     from jupyter_gpu.remote.errors import not_installed
 
-    options = read(line)
-    source = _source(line, body)
     try:
         from jupyter_gpu.remote.cell import CellCode
         from jupyter_gpu.remote.rules import names
@@ -156,4 +191,4 @@ def run(shell: Any, line: str, body: str) -> None:
         raise not_installed(error) from None
     found = names.of_cell(shell.transform_cell(source), shell.compile.flags, shell.transform_cell)
     code = CellCode(source, found, shell.displayhook.prompt_count, options.inputs, options.outputs)
-    gpu._remote().cell(code, options.gpus, options.timeout)  # noqa: SLF001 - it is ours
+    gpu._remote().cell(code, options.gpus, options.timeout, held)  # noqa: SLF001 - it is ours

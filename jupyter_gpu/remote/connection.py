@@ -92,6 +92,10 @@ class Listener:
     """Again and again while a large message is sent or received."""
 
 
+class Busy(Exception):
+    """The error of a request that would have to wait for another one, and was not to."""
+
+
 class Connection:
     """The channels of one kernel in a worker, for one request at a time."""
 
@@ -281,12 +285,14 @@ class Connection:
         buffers: Sequence[Any] = (),
         replies: bool = True,
         transfer: Transfer | None = None,
+        wait: bool = True,
     ) -> Message:
         """Send a request; return its reply when the kernel is idle again. Raises `WorkerLost`.
 
         The reply is empty for a message that has none, such as one of a widget. ``transfer`` moves by TLS meanwhile.
+        Without ``wait``, `Busy` is raised while another request runs.
         """
-        with self._lock:
+        with self._turn_of(wait):
             if self.lost:
                 raise WorkerLost(gettext("The connection to the worker on %1 has ended.", self.address.where))
             self._interrupts = interrupts = Interrupts()
@@ -303,6 +309,16 @@ class Connection:
                     self.close()
                     raise
             return pending.reply
+
+    @contextmanager
+    def _turn_of(self, wait: bool) -> Iterator[None]:
+        """Have the channels for one request."""
+        if not self._lock.acquire(blocking=wait):
+            raise Busy
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     @contextmanager
     def _moving(self, transfer: Transfer | None) -> Iterator[None]:

@@ -79,11 +79,17 @@ class GpuCalls:
         self._handles.add(handle)
         return handle
 
-    def cell(self, code: CellCode, gpus: float | str, timeout: float | None) -> None:
-        """Run a cell; raises what it raises."""
+    def cell(
+        self, code: CellCode, gpus: float | str, timeout: float | None, held: tuple[View, View] | None = None
+    ) -> None:
+        """Run a cell; raises what it raises.
+
+        ``held``: its GPUs are held already, until it has ended; the views before that and now.
+        """
         milli = amount(gpus)
         cell = Cell(self.worker, self._handles, namespace(), code)
-        with self._held(gpus, milli, timeout) as (view, ends):
+        holding = self._held(gpus, milli, timeout) if held is None else self._used(*held, milli)
+        with holding as (view, ends):
             cell.run(lambda now: choice(now, milli), view, ends=ends)
 
     async def arun(
@@ -114,13 +120,21 @@ class GpuCalls:
     def _held(self, gpus: float | str, milli: int, timeout: float | None = None) -> Iterator[tuple[View, bool]]:
         """Hold GPUs meanwhile; yield the view of now, and whether the worker's kernels end with the block."""
         before = self._runner.run(_now()).view
+        with (
+            self._at_least(gpus, timeout=timeout, together=True) as status,
+            self._used(before, status.view, milli) as used,
+        ):
+            yield used
+
+    @contextmanager
+    def _used(self, before: View, view: View, milli: int) -> Iterator[tuple[View, bool]]:
+        """Do the same in a block that holds them."""
         ends = before.status.requested < milli
-        with self._at_least(gpus, timeout=timeout, together=True) as status:
-            try:
-                yield status.view, ends
-            finally:
-                if ends:
-                    self.worker.make_room(at=gained(before, status.view))
+        try:
+            yield view, ends
+        finally:
+            if ends:
+                self.worker.make_room(at=gained(before, view))
 
     @asynccontextmanager
     async def _aheld(self, gpus: float | str, milli: int) -> AsyncIterator[View]:
@@ -151,6 +165,7 @@ class Call:
         ``stays``: the name under which the result stays in the kernel; a handle is returned.
         """
         self._worker, self._alone, self._stays = worker, alone, stays
+        self._ticket = worker.ticket()
         self._space = namespace()
         self._prepared: list[Chunk] = calls.prepare(self._space, function, arguments, named)
         self._seat: Seat | None = None
@@ -160,7 +175,7 @@ class Call:
     def run(self, wanted: Wanted, view: View) -> Any:
         """Run it in a kernel with some GPUs; returns and raises as the function does."""
         try:
-            self._seat = seat = self._worker.take(self, wanted, view, lambda: self._cancelled)
+            self._seat = seat = self._worker.take(self, self._ticket, wanted, view, lambda: self._cancelled)
             assert seat.connection is not None
             assert seat.shown is not None
             if self._cancelled:

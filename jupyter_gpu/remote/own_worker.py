@@ -9,6 +9,7 @@ that is forked from this one has none of it, and starts its own.
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import secrets
@@ -35,7 +36,7 @@ from jupyter_gpu.remote.output import Shown
 from jupyter_gpu.remote.pod_workers import PodWorkers
 from jupyter_gpu.remote.rules import packages
 from jupyter_gpu.remote.rules.control import MAX_KERNELS, Kill
-from jupyter_gpu.remote.rules.keeping import HERE, Choice, Gpus, is_kept, milli_of, share_one
+from jupyter_gpu.remote.rules.keeping import HERE, Choice, Gpus, has_room, is_kept, milli_of, share_one
 from jupyter_gpu.remote.rules.shipping import There
 from jupyter_gpu.remote.sources import Sources
 
@@ -105,6 +106,8 @@ class _State:
     resting: list[Seat] = field(default_factory=list)
     working: dict[object, Seat] = field(default_factory=dict)
     """By the call that each serves."""
+    waiting: dict[int, Wanted] = field(default_factory=dict)
+    """The calls that wait for their turn, by their tickets."""
     watchers: int = 0
     """Those that want to hear of changes while there is no kernel."""
     view: View | None = None
@@ -121,6 +124,7 @@ class OwnWorker:
         self._client = client
         self._pod = PodWorkers(client)
         self._state = _State()
+        self._tickets = itertools.count()
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.close)
 
@@ -152,7 +156,11 @@ class OwnWorker:
                 self._state.watchers -= 1
                 self._unfollow()
 
-    def take(self, call: object, wanted: Wanted, view: View, cancelled: Callable[[], bool]) -> Seat:
+    def ticket(self) -> int:
+        """Return the place of a call among those that wait: it is before all that are made later."""
+        return next(self._tickets)
+
+    def take(self, call: object, ticket: int, wanted: Wanted, view: View, cancelled: Callable[[], bool]) -> Seat:
         """Return a kernel for a call, until `rest`; waits for calls that use one of the GPUs that it wants.
 
         ``view`` is what the caller knows; a newer one counts. Raises `WorkerLost`, `WorkerRefused`, and `Cancelled`
@@ -160,9 +168,14 @@ class OwnWorker:
         """
         state = self._state
         with self.watched(view), state.changed:
-            state.changed.wait_for(lambda: cancelled() or self._has_room(wanted(self._newer(view))))
-            if cancelled():
-                raise Cancelled
+            state.waiting[ticket] = wanted
+            try:
+                state.changed.wait_for(lambda: cancelled() or self._has_room(ticket, wanted, self._newer(view)))
+                if cancelled():
+                    raise Cancelled
+            finally:
+                del state.waiting[ticket]
+                state.changed.notify_all()
             view = self._newer(view)
             chosen = wanted(view)
             assert chosen is not None
@@ -258,11 +271,13 @@ class OwnWorker:
         known = self._state.view
         return view if known is None or _is_older(known, view) else known
 
-    def _has_room(self, chosen: Choice | None) -> bool:
+    def _has_room(self, ticket: int, wanted: Wanted, view: View) -> bool:
+        chosen = wanted(view)
         if chosen is None:
             return False
-        working = [one for one in self._state.working.values() if one.place == chosen.place]
-        return len(working) < MAX_KERNELS and not any(share_one(one.given, chosen.gpus) for one in working)
+        working = [Choice(one.place, one.given) for one in self._state.working.values()]
+        earlier = [other(view) for before, other in self._state.waiting.items() if before < ticket]
+        return has_room(chosen, working, earlier, MAX_KERNELS)
 
     def _connect(self, seat: Seat, view: View) -> None:
         """Connect to a kernel: to the one of before, where only the connection was lost, or to a new one."""

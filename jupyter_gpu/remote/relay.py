@@ -1,16 +1,20 @@
 """Messages of a worker's kernel, shown in the notebook as if its own kernel had sent them.
 
 Output goes on as it is, with the notebook's cell as its parent. Widgets that code there made have a proxy here, by
-which the clicks of the page go there.
+which the clicks of the page go there. While a call of another thread uses the worker's kernel, they wait in a thread of
+their own, so that cells of the notebook go on.
 """
 
 from __future__ import annotations
 
+import contextvars
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from jupyter_gpu.remote.connection import Connection, Listener, Message
+from jupyter_gpu.remote.connection import Busy, Connection, Listener, Message
 from jupyter_gpu.remote.errors import WorkerLost
 
 KEPT_BACK = frozenset(["error", "execute_input", "iopub_welcome", "shutdown_reply", "status"])
@@ -23,6 +27,9 @@ class Relay:
     def __init__(self, kernel: Any, connection: Connection) -> None:
         self._kernel, self._connection = kernel, connection
         self._comms: dict[str, CommProxy] = {}
+        self._waiting: deque[Callable[[], None]] = deque()
+        """Messages of the page, while there is a thread that sends them; the first is being sent."""
+        self._queue = threading.Lock()
 
     def listener(self) -> Listener:
         """Return what a request is made with whose output is shown here."""
@@ -72,9 +79,31 @@ class Relay:
         """Send a message of the page to the worker; what it answers is shown below the widget's cell as ever."""
         if kind == "comm_close":
             self._comms.pop(str(message["content"]["comm_id"]), None)
+        with self._queue:
+            if not self._waiting:
+                try:
+                    self._send(kind, message, wait=False)
+                    return
+                except Busy:
+                    threading.Thread(target=self._send_waiting, name="jupyter-gpu-clicks", daemon=True).start()
+            context = contextvars.copy_context()  # it has the message as parent of what is shown
+            self._waiting.append(lambda: context.run(self._send, kind, message, wait=True))
+
+    def _send_waiting(self) -> None:
+        """Send what waits, in its order."""
+        while True:
+            with self._queue:
+                job = self._waiting[0]
+            job()
+            with self._queue:
+                self._waiting.popleft()
+                if not self._waiting:
+                    return
+
+    def _send(self, kind: str, message: Message, *, wait: bool) -> None:
         try:
             self._connection.request(
-                kind, message["content"], self.listener(), buffers=message["buffers"], replies=False
+                kind, message["content"], self.listener(), buffers=message["buffers"], replies=False, wait=wait
             )
         except WorkerLost:
             self.close()

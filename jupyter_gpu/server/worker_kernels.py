@@ -44,12 +44,13 @@ class WorkerKernels:
         """Public keys of the workers whose kernels are those of living processes, as far as is known."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def ways(self, owner: ReservationOwner) -> dict[str, Any]:
-        """Return the ways to the workers for a process, whose kernels end with it.
+    async def ways(self, owner: ReservationOwner | None = None) -> dict[str, Any]:
+        """Return the ways to the workers, for a process whose kernels end with it.
 
         Raises `InvalidRequest` if its end could not be noticed.
         """
-        await self._watch(owner)
+        if owner is not None:
+            await self._watch(owner)
         return self._keys.ways()
 
     async def stop(self) -> None:

@@ -1,6 +1,6 @@
 """The route of the ways to the pod's workers, with secret keys: ``GET …/workers``, for code of this server alone.
 
-``?owner=`` is the process that asks, as JSON: its kernels in the workers end with it.
+``?owner=`` is the process that is about to have kernels there, as JSON: they end with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class WorkersHandler(RestHandler):
         if not (self._is_local() and _by_unix_socket(self.request.connection)):
             raise web.HTTPError(404)
         await self.viewers()
-        owner = _owner(self.get_query_argument("owner"))
+        text = self.get_query_argument("owner", None)
+        owner = None if text is None else _owner(text)
         workers: WorkerKernels | None = self.settings.get(WORKER_KERNELS)
         self.answer(await workers.ways(owner) if workers else {"workers": []})
 

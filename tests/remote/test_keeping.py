@@ -19,6 +19,7 @@ from jupyter_gpu.remote.rules.keeping import (
     choice,
     free_set,
     gained,
+    has_room,
     is_kept,
     milli_of,
     places,
@@ -171,3 +172,16 @@ def test_kept_on_another_node(after: PodWorker, kept: bool) -> None:
     """By what its own worker has; what drains here does not concern it."""
     given = usable(replace(seen(), workers=(worker("w1", 1000, 1000),)), "w1")
     assert is_kept(given, replace(seen((D, 1000)), workers=(after,)), "w1") is kept
+
+
+def test_turns() -> None:
+    """One GPU serves one call at a time, in the order of the calls; a place has so many kernels."""
+    one, two, both = (frozenset((f"GPU-{n}", 1000) for n in numbers) for numbers in ((1,), (2,), (1, 2)))
+    here, there = Choice(HERE, one), Choice("w1", one)
+    assert has_room(here, [], [], 1)
+    assert not has_room(here, [here], [], 8)
+    assert has_room(Choice(HERE, two), [here], [], 8)
+    assert not has_room(Choice(HERE, two), [here], [Choice(HERE, both)], 8)
+    assert has_room(Choice(HERE, two), [here], [None], 8)
+    assert not has_room(Choice(HERE, two), [here], [], 1)
+    assert has_room(Choice(HERE, two), [there], [], 1)

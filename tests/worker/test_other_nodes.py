@@ -15,6 +15,7 @@ from jupyter_gpu.model.view import View
 from tests.kernel.builders import gpu
 from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import await_
+from tests.worker.test_cell import error_of
 from tests.worker.two_pods import TwoPods, started, two_pods
 
 pytestmark = pytest.mark.root
@@ -61,15 +62,20 @@ def there(pods: TwoPods, kernel: Kernel, call: str) -> str:
 
 
 def test_cell_whose_gpus_come_from_another_node_for_the_first_time(kernel: Kernel, pods: TwoPods) -> None:
-    """It began here, which is said, and it holds nothing; the next time it runs there."""
-    code = "%%gpu 2\nparent = os.getppid()"
-    with pytest.raises(Failed, match="Run it again"):
-        kernel.run(code)
-    await_(lambda: pods.requested.milli == 0)
+    """It began here and goes on there, once: await, its last value, its lines, and what it assigns are as ever."""
+    assert not pods.named
+    kernel.run("import asyncio")
+    code = "\n%%gpu 2\nawait asyncio.sleep(0)\nparent = os.getppid(); print('said')\nparent"
+    assert kernel.run(code).splitlines()[0] == "said"
     assert pods.named
-    kernel.run(code)
     assert pods.pod is not None
-    assert kernel.run("print(parent)") == str(pods.pod.process.pid)
+    assert kernel.results[-1]["text/plain"] == kernel.run("print(parent)") == str(pods.pod.process.pid)
+    assert kernel.run("print(get_ipython().last_execution_result.success)") == "True"
+    await_(lambda: pods.requested.milli == 0)
+    await_(lambda: not pods.kernels)
+    failed = error_of(kernel, "%%gpu 2\n0\n1 / 0")
+    assert "line 3" in failed
+    assert "cell_magic" not in failed
 
 
 def test_terminal_and_doctor(kernel: Kernel, pods: TwoPods) -> None:

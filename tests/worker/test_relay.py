@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +128,23 @@ def test_click_goes_to_the_worker(page: Page) -> None:
         lambda message: message["msg_type"] == "comm_msg" and message["content"]["comm_id"] == opened["IntTextModel"]
     )
     assert answer["content"]["data"]["state"] == {"value": 42}
+
+
+def test_click_while_a_call_uses_the_kernel(page: Page, tmp_path: Path) -> None:
+    """The notebook's cells go on; the clicks arrive after the call, in their order."""
+    page.there("import comm\nheard = []\none = comm.create_comm(target_name='t')")
+    name = page.there("one.on_msg(lambda message: heard.append(message['content']['data']))\nprint(one.comm_id)")
+    mark = tmp_path / "on"
+    wait = f"import os, time\nwhile not os.path.exists({str(mark)!r}): time.sleep(.01)\nheard.append('call')"
+    page.run(f"import threading; busy = threading.Thread(target=there, args=({wait!r},)); busy.start()")
+    client = page.client
+    for number in (1, 2):
+        content = {"comm_id": name[-1]["content"]["text"].strip(), "data": number}
+        client.shell_channel.send(client.session.msg("comm_msg", content))
+    assert page.run("print(busy.is_alive())")[0]["content"]["text"] == "True\n"
+    mark.touch()
+    page.run("busy.join()\nwhile relay._waiting: import time; time.sleep(.01)")
+    assert page.there("print(heard)")[0]["content"]["text"] == "['call', 1, 2]\n"
 
 
 def test_comms_that_end(page: Page) -> None:

@@ -12,7 +12,7 @@ back: nothing else would close it, and the GPU would drain for ever.
 | – | a call | a new kernel is given the GPUs of now |
 | rests | a call that wants the GPUs that it was given | it serves the call |
 | rests | a call that wants some of its GPUs, or another part of one | it ends, and a new one serves the call |
-| works | a call that wants one of its GPUs | the call waits for its turn |
+| works | a call that wants one of its GPUs | the call waits for its turn, after those that were made before it |
 | works | the call ends, and had asked for more GPUs than the server had | it ends, before they are given back |
 | works | the call ends | it rests if `is_kept`, else it ends |
 | rests | the GPUs change in any way | it is kept if `is_kept`, else it ends |
@@ -89,6 +89,17 @@ def milli_of(gpus: Gpus) -> int:
 def share_one(some: Gpus, others: Gpus) -> bool:
     """Tell whether both have a part of the same GPU."""
     return not {uuid for uuid, _ in some}.isdisjoint(uuid for uuid, _ in others)
+
+
+def has_room(chosen: Choice, working: Iterable[Choice], earlier: Iterable[Choice | None], most: int) -> bool:
+    """Tell whether a call may have its GPUs now, while others work.
+
+    ``earlier``: what calls want that were made before it and wait; those that still wait for GPUs stand in nobody's
+    way. ``most``: the kernels that a place may have.
+    """
+    there = [one for one in working if one.place == chosen.place]
+    before = [one for one in earlier if one is not None]
+    return len(there) < most and not any(share_one(one.gpus, chosen.gpus) for one in (*there, *before))
 
 
 def sets(gpus: Gpus, milli: int, taken: Iterable[Gpus] = ()) -> list[Gpus]:
