@@ -37,6 +37,8 @@ Message = dict[str, Any]
 
 TICK = 50
 """Milliseconds between two looks whether there was an interrupt: a signal may wake another thread."""
+AGAIN = 1.0
+"""Seconds until output is subscribed to again, if there was no welcome."""
 LAST_INTERRUPT = 3
 """The interrupt that ends the kernel."""
 
@@ -139,9 +141,17 @@ class Connection:
         return self._started.key == before._started.key
 
     def _greet(self) -> None:
-        """Wait for the welcome of the iopub channel: what is published before it would be lost."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+        """Wait for the welcome of the iopub channel: what is published before it would be lost.
+
+        A kernel may not notice a subscription that arrives while it publishes something. It hears of the next one.
+        """
+        begin = time.monotonic()
+        until, again = begin + PATIENCE, begin + AGAIN
+        while (now := time.monotonic()) < until:
+            if now >= again:
+                self._iopub.unsubscribe(b"")
+                self._iopub.subscribe(b"")
+                again = now + AGAIN
             events = dict(self._poller.poll(TICK))
             self._check(events)
             while self._iopub in events and (message := self._receive(self._iopub)) is not None:

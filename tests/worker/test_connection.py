@@ -298,3 +298,16 @@ def test_hooks_of_ipykernel_are_there() -> None:
         *("do_execute", "_send_interrupt_children", "get_parent", "msg_types", "control_msg_types"),
     ):
         assert any(name in vars(base) for base in GpuKernel.__mro__[1:])
+
+
+def test_subscription_that_the_kernel_did_not_notice(worker: LocalWorker, connection: Connection) -> None:
+    """As one that arrives while ipykernel publishes something: another one follows, which is noticed."""
+    lose = (
+        "thread = get_ipython().kernel.iopub_thread; stream = thread._xpub_stream\n"
+        "def lose(frames): stream.on_recv(thread._handle_subscription)\n"
+        "thread.io_loop.add_callback(stream.on_recv, lose)"
+    )
+    assert connection.run(lose)["content"]["status"] == "ok"
+    other = Connection(worker.address, "own", "/")
+    assert ran(other, "print('heard')") == "heard\n"
+    other.close()
