@@ -1,4 +1,4 @@
-"""Binds new pods: node and GPUs in one transaction.
+"""Binds new pods: node and GPUs in one transaction, also where another node gives the GPUs by a worker.
 
 The GPUs are reserved before the Binding is sent, and stay reserved until its result is known: the watch shows the pod
 on its node, or the API server says that the pod is not there. A repeated request, even while the first is under way,
@@ -15,8 +15,9 @@ from jupyter_gpu.common import faults
 from jupyter_gpu.kube import Conflict, Kube, KubeError, NotFound
 from jupyter_gpu.kube.rules import paths
 from jupyter_gpu.model.errors import GpuError
-from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.new_pods.admit import admit
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
+from jupyter_gpu_scheduler.rules.state.records import PodRecord
 from jupyter_gpu_scheduler.rules.wire import BindingArgs, binding
 
 from .cluster_cache import ClusterCache
@@ -80,25 +81,27 @@ class Binder:
             return "The pod is gone."
         if record.state.node:
             return "" if record.state.node == node else f"The pod is bound to {record.state.node} already."
-        allocated = allocate(self._cache.snapshot, state, node)
-        if isinstance(allocated, GpuError):
-            raise allocated
-        allocated = stamped(allocated, time.time())
-        pending_write = self._cache.assume(uid, allocated, node)
+        notebooks = self._cache.notebooks
+        admission = admit(self._cache.snapshot, notebooks.chooser, state, node)
+        if isinstance(admission, GpuError):
+            raise admission
+        if admission.part:
+            notebooks.bind(state, node, admission.part)
+        pending_write = self._cache.assume(uid, stamped(admission.allocated, time.time()), node)
         faults.point("scheduler:reserved")
         try:
-            body = binding(record.state, node, record.resource_version, allocated)
+            body = binding(record.state, node, record.resource_version, pending_write.allocated, pending_write.service)
             await self._kube.create(paths.pod(question.namespace, question.name, "binding"), body)
         except NotFound:
-            self._cache.finish_write(uid, pending_write)
+            self._end(uid, pending_write)
             return "The pod is gone."
         except (Conflict, *PASSING) as error:
             return await self._find_out(question, pending_write, error)
         except KubeError as error:
-            self._cache.finish_write(uid, pending_write)
+            self._end(uid, pending_write)
             return error.message
         except BaseException:
-            self._cache.finish_write(uid, pending_write)
+            self._end(uid, pending_write)
             raise
         faults.point("scheduler:bound")
         self._cache.bound(uid, pending_write)
@@ -109,12 +112,17 @@ class Binder:
         _log.warning("Pod %s/%s: its Binding failed: %s", question.namespace, question.name, error)
         found = await self._writer.read(question.namespace, question.name, question.uid)
         bound = found.state.node if found else ""
-        self._cache.finish_write(question.uid, pending_write, found)
+        self._end(question.uid, pending_write, found)
         if found is None:
             return "The pod is gone."
         if not bound:
             return None if isinstance(error, Conflict) else error.message
         return "" if bound == question.node else f"The pod is bound to {bound} already."
+
+    def _end(self, uid: str, pending_write: PendingWrite, found: PodRecord | None = None) -> None:
+        """End a Binding that was not done, or of which the pod says what was done."""
+        self._cache.notebooks.withdraw(uid)
+        self._cache.finish_write(uid, pending_write, found)
 
     async def _read_unseen(self, question: BindingArgs) -> None:
         found = await self._writer.read(question.namespace, question.name, question.uid)

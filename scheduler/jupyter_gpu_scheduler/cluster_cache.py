@@ -268,7 +268,7 @@ class ClusterCache:
 
     def under_terms(self, state: PodState) -> PodState:
         """Return a pod, known here or not, with its terms: the highest priority and the GPUs that it may have."""
-        return next(self.owners.update_terms(state.owner, state))
+        return next(self.owners.update_terms(state.owner, state if state.node else self.notebooks.unbound(state)))
 
     # --- writes in flight ---------------------------------------------------------------------------------------------
 

@@ -161,6 +161,8 @@ class Controller:
                 self._apply(await self._decide(node, yield_point), "", node, decided=node)
             self._waiting.wake_fitting(node)
             await yield_point.yield_if_due()
+        if nodes:
+            self._waiting.wake_apart()
         for uid in self._cache.take_moved_ends():
             self._apply(moved_end(self._snapshot, uid), "")
             await yield_point.yield_if_due()

@@ -27,8 +27,8 @@ from tornado.netutil import bind_sockets
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu_scheduler.rules import wire
+from jupyter_gpu_scheduler.rules.new_pods.places import places, rate
 from jupyter_gpu_scheduler.rules.new_pods.preemption import helpful
-from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
@@ -98,7 +98,7 @@ class Extender:
         pod = self._state(record)
         if pod.node:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
-        found = filter_nodes(self._cache.snapshot, pod, question.nodes)
+        found = places(self._cache.snapshot, self._cache.notebooks.chooser, pod, question.nodes)
         self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
         if wanted(pod) is None and len(found.fitting) == 1:  # with one node, kube-scheduler does not prioritize
             self._waiting.scored(pod.uid, found.fitting)
@@ -116,7 +116,8 @@ class Extender:
         pod = self._state(record)
         if not record.matters or pod.node:
             return "done", wire.host_priorities(dict.fromkeys(question.nodes, 0))
-        scores = prioritize(self._cache.snapshot, pod, question.nodes, self._policy, self._waiting.coming(pod.uid))
+        snapshot, chooser, coming = self._cache.snapshot, self._cache.notebooks.chooser, self._waiting.coming(pod.uid)
+        scores = rate(snapshot, chooser, pod, question.nodes, self._policy, coming)
         if wanted(pod) is None:
             most = max(scores.values(), default=0)
             self._waiting.scored(pod.uid, tuple(name for name, score in scores.items() if score == most))

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
+from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.reach import Reach
 from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, may_be_split, on_own_node
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
@@ -19,6 +20,7 @@ from jupyter_gpu_scheduler.rules.pairs.workers import (
     accepted,
     as_worker,
     ends_at,
+    own_part,
     promise,
     promise_uid,
     settled,
@@ -100,6 +102,30 @@ class Notebooks:
         if gone or self._due.get(uid) == service:
             self._due.pop(uid, None)
 
+    # --- pods without a node ------------------------------------------------------------------------------------------
+
+    @property
+    def chooser(self) -> PairChooser:
+        """The choice of other nodes."""
+        return self._splitter.chooser
+
+    def unbound(self, state: PodState) -> PodState:
+        """Return a pod that has no node, and is no worker, as decisions see it."""
+        asked = state.requested
+        anywhere = bool(state.slots) and self._allowed(state) and (asked is None or may_be_split(asked.wish))
+        found = own_part(state, ())
+        return replace(found, anywhere=True) if anywhere else found
+
+    def bind(self, pod: PodState, node: str, part: WorkerPart) -> None:
+        """Decide the ``service`` of a pod that is being bound to ``node``, while another node gives it GPUs."""
+        assert pod.requested
+        reach = self._reach.elsewhere(replace(pod, node=node))
+        self._due[pod.uid] = Service(pod.requested.generation, (part,), reach)
+
+    def withdraw(self, uid: str) -> None:
+        """Forget what was decided for a pod whose Binding was not done, or whose record says what was."""
+        self._due.pop(uid, None)
+
     # --- states -------------------------------------------------------------------------------------------------------
 
     def divided(self, record: PodRecord, state: PodState) -> PodState:
@@ -107,6 +133,8 @@ class Notebooks:
         remote = record.remote
         if remote and remote.identity:
             return self._as_worker(remote, state)
+        if not state.node:
+            return self.unbound(state)
         if remote is None and state.namespace not in self._namespaces:
             return on_own_node(self._snapshot, state, (), anywhere=False)
         parts = self._parts(state.uid, remote)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.new_pods.places import fits_apart, next_of_kinds
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
@@ -145,6 +146,17 @@ class WaitingPods:
             if waiting.alarm is None:
                 waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
+    def wake_apart(self) -> None:
+        """Make sure that kube-scheduler asks again for pods that another node than that of their line could serve now.
+
+        Of each kind only the next one: once it is bound, the one behind it is.
+        """
+        for pod in next_of_kinds(self._snapshot):
+            if fits_apart(self._cache.notebooks.chooser, pod):
+                waiting = self._pods.setdefault(pod.uid, _WaitingPod())
+                if waiting.alarm is None:
+                    waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
+
     def begin(self) -> None:
         """Begin to lead: forget the pods that are gone by now."""
         for uid in tuple(self._pods):
@@ -164,7 +176,7 @@ class WaitingPods:
         if waiting is None:
             return
         waiting.alarm = None
-        if pod is None or not pod.pending or pod.allocated is None or not self._fits(pod):
+        if pod is None or not pod.pending or pod.allocated is None or not self._may_start(pod):
             waiting.woken = False
         elif not waiting.woken:
             waiting.woken = True
@@ -174,6 +186,9 @@ class WaitingPods:
             self._apply((Decision(uid, replace(pod.allocated, extra=extra)),), "wake")
         else:  # it waits for a CPU or a volume: it keeps its ticket, and no GPUs are kept back for it
             self._cache.block(uid, True)
+
+    def _may_start(self, pod: PodState) -> bool:
+        return self._fits(pod) or fits_apart(self._cache.notebooks.chooser, pod)
 
     def _fits(self, pod: PodState) -> bool:
         return bool(filter_nodes(self._snapshot, pod, (pod.nominated,)).fitting)

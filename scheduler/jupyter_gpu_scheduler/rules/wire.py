@@ -161,8 +161,17 @@ def bind_result(error: str) -> dict[str, Any]:
     return {"Error": error}
 
 
-def binding(pod: PodState, node: str, resource_version: str, allocated: Allocated) -> dict[str, Any]:
-    """Return a Binding with node and GPUs in one transaction, done only if the pod is unchanged since the decision."""
+def binding(
+    pod: PodState,
+    node: str,
+    resource_version: str,
+    allocated: Allocated,
+    service: Service | WorkerService | None = None,
+) -> dict[str, Any]:
+    """Return a Binding with node and GPUs in one transaction, done only if the pod is unchanged since the decision.
+
+    ``service``: where other nodes give it GPUs, or ``None``.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -171,7 +180,7 @@ def binding(pod: PodState, node: str, resource_version: str, allocated: Allocate
             "namespace": pod.namespace,
             "uid": pod.uid,
             "resourceVersion": resource_version,
-            "annotations": {ALLOCATED: encode(allocated)},
+            "annotations": _annotations(allocated, service),
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
@@ -184,8 +193,12 @@ def allocated_patch(
 
     ``service``: the pod's new one; ``None``: it stays as it is.
     """
-    annotations = {ALLOCATED: encode(allocated), **({SERVICE: encode(service)} if service else {})}
+    annotations = _annotations(allocated, service)
     return {"metadata": {"uid": uid, "resourceVersion": resource_version, "annotations": annotations}}
+
+
+def _annotations(allocated: Allocated, service: Service | WorkerService | None) -> dict[str, str]:
+    return {ALLOCATED: encode(allocated), **({SERVICE: encode(service)} if service else {})}
 
 
 def pod_reference(state: PodState, resource_version: str = "") -> dict[str, Any]:

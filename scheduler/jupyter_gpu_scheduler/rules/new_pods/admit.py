@@ -1,18 +1,49 @@
-"""Admission: the GPUs of a new pod, chosen at the moment when it is bound to its node."""
+"""Admission: the GPUs of a new pod, chosen at the moment when it is bound to its node.
+
+They are those of that node. Where it can't serve all of the wish, another node may give them all by a worker, whose
+part the Binding carries. All of the wish is promised, or the pod is not bound.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Allocated, Reason, Wish
 from jupyter_gpu.model.demand import share_memory
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
 from jupyter_gpu.model.gpu import GpuShare, total
+from jupyter_gpu.model.service import WorkerPart
+from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import over_limit
-from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit
+from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit, wanted
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
+
+from .places import is_first
+
+
+class Admission(NamedTuple):
+    """What the Binding of a pod carries."""
+
+    allocated: Allocated
+    part: WorkerPart | None = None
+    """The part of another node, which is all of the wish."""
+
+
+def admit(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, node: str) -> Admission | GpuError:
+    """Return what the Binding of ``pod`` to ``node`` carries, or why the pod can't be bound there; see `allocate`."""
+    found = allocate(snapshot, pod, node)
+    if isinstance(found, Allocated):
+        return Admission(found)
+    wish = wanted(pod)
+    if not pod.anywhere or wish is None or not isinstance(found, (NoCapacity, Infeasible)):
+        return found
+    pair = chooser.beside(pod, node) if is_first(snapshot, chooser, pod) else None
+    if pair is None:
+        return NoCapacity(f"{found.message} No other node can give the GPUs now, either.", have=0, queue=0)
+    return Admission(_made(pod, (), wish.milli), WorkerPart("w1", pair.gpu_node, wish.milli, chooser.relation(pair)))
 
 
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:
@@ -37,9 +68,14 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
     if not found.fits:
         have = sum(milli for _, milli in found.grants)
         return NoCapacity(f"{node} can't serve this now: {found.why}.", have=have, queue=ahead + 1)
-    extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
     wish = pod.wish or Wish(0)
     given = ((gpus[index], milli) for index, milli in found.grants)
     shares = tuple(GpuShare(gpu.uuid, milli, share_memory(gpu, wish, milli)) for gpu, milli in given)
+    return _made(pod, shares, total(shares))
+
+
+def _made(pod: PodState, shares: tuple[GpuShare, ...], milli: int) -> Allocated:
+    """Return ``allocated`` with these shares of a pod that is given so much in all."""
+    extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
     made = Allocated(pod.requested.generation if pod.requested else 0, shares, limit=pod.pod_limit, extra=extra)
-    return replace(made, reason=Reason.LIMIT_EXCEEDED, message=over_limit(pod, total(shares))) if pod.cut else made
+    return replace(made, reason=Reason.LIMIT_EXCEEDED, message=over_limit(pod, milli)) if pod.cut else made

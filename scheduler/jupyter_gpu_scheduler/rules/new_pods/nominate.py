@@ -126,7 +126,7 @@ def _is_better(there: tuple[bool, int, int], here: tuple[bool, int, int]) -> boo
 def _may_be_served_later(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
     """Tell whether any node may serve the pod one day: nodes that are not offered now may be cordoned or tainted."""
     known = known_fits(snapshot, pod)
-    others = (name for name in snapshot.nodes() if selected(pod, snapshot.facts(name)))
+    others = (name for name in snapshot.nodes() if pod.anywhere or selected(pod, snapshot.facts(name)))
     return any(not fit_on(snapshot, pod, name, known)[0].never for name in (*names, *others))
 
 

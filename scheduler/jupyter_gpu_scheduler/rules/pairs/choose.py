@@ -12,7 +12,7 @@ node where other pods wait is examined for each pod, as those before it are serv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, 
 from jupyter_gpu_scheduler.rules.state.taints import tolerated
 
 from .nearest import Nearest, Rated
-from .relation import Location, location_of
+from .relation import Location, location_of, relate
 from .terms import PairPolicy, Terms
 from .uplinks import Uplinks
 
@@ -75,6 +75,37 @@ class PairChooser:
         found = min((*self._own(pod, names, index.uplinks), *others), default=None)
         return Pair(found.gpu_node, found.pod_node, -found.cost) if found else None
 
+    def places(self, pod: PodState, names: Sequence[str]) -> Iterator[str]:
+        """Yield those of ``names`` that can take a pod while another node gives it the GPUs."""
+        index = self._index_for_new(pod)
+        if index and len(index.nearest):
+            known = self._pod_nodes(pod, names)
+            yield from (name for name in names if known[name] is not None and index.nearest.has_other(name))
+
+    def points(self, pod: PodState, names: Sequence[str]) -> dict[str, int]:
+        """Return the billionths of points of those of ``names`` that can take a pod, each with the best other node."""
+        index = self._index_for_new(pod)
+        return {found.pod_node: -found.cost for found in self._others(pod, names, index)} if index else {}
+
+    def beside(self, pod: PodState, name: str) -> Pair | None:
+        """Return the pair of a node, which takes a pod, and the best other one; ``None``: none can serve it now."""
+        index = self._index_for_new(pod)
+        found = next(self._others(pod, (name,), index), None) if index else None
+        return Pair(found.gpu_node, found.pod_node, -found.cost) if found else None
+
+    def relation(self, pair: Pair) -> Relation:
+        """Return how near the nodes of a pair are."""
+        if pair.gpu_node == pair.pod_node:
+            return Relation.NODE
+        return relate(*(location_of(self._snapshot, name, self._rules.network) for name in pair[:2]))
+
+    def _index_for_new(self, pod: PodState) -> _Index | None:
+        """Return the index for a pod without a node; ``None`` if no other node may give it GPUs."""
+        wish = wanted(pod)
+        if wish is None or wish.placement == LOCAL or unacceptable(pod):
+            return None
+        return self._index(worker_of(pod, wish, self._rules))
+
     def _own(self, pod: PodState, names: Iterable[str], uplinks: Uplinks) -> Iterator[_Candidate]:
         """Yield the nodes that can take the pod and give it the GPUs."""
         snapshot, terms = self._snapshot, Terms(self._rules, pod.asks)
@@ -90,14 +121,11 @@ class PairChooser:
             both = 2 * terms.switch(uplinks.use(location_of(snapshot, name, self._rules.network)))
             yield _Candidate(cost - points - both, growth, False, name, name)
 
-    def _others(self, pod: PodState, names: Iterable[str], index: _Index) -> Iterator[_Candidate]:
+    def _others(self, pod: PodState, names: Sequence[str], index: _Index) -> Iterator[_Candidate]:
         """Yield each node that can take the pod, with the best other node for the GPUs."""
-        terms = Terms(self._rules, pod.asks)
-        answers: dict[str, tuple[Location, int] | None] = self._snapshot.memo(("pod", self._rules, _asks(pod)))
+        terms, answers = Terms(self._rules, pod.asks), self._pod_nodes(pod, names)
         nearest: dict[Location, tuple[Rated | None, int]] = {}
         for name in names:
-            if name not in answers:
-                answers[name] = self._rate_pod_node(pod, name, terms)
             known = answers[name]
             if known is None:
                 continue
@@ -110,6 +138,15 @@ class PairChooser:
                 found = index.nearest.best(location, (name,), terms.relation)
             if found:
                 yield _Candidate(found.cost - points - switch, found.growth, True, found.node, name)
+
+    def _pod_nodes(self, pod: PodState, names: Iterable[str]) -> Mapping[str, tuple[Location, int] | None]:
+        """Return where each node is and its points as the pod's node; ``None`` if it can't take the pod."""
+        answers: dict[str, tuple[Location, int] | None] = self._snapshot.memo(("pod", self._rules, _asks(pod)))
+        missing = [name for name in names if name not in answers]
+        if missing:
+            terms = Terms(self._rules, pod.asks)
+            answers.update((name, self._rate_pod_node(pod, name, terms)) for name in missing)
+        return answers
 
     def _rate_pod_node(self, pod: PodState, name: str, terms: Terms) -> tuple[Location, int] | None:
         if not self._takes(pod, name):

@@ -49,6 +49,14 @@ class Nearest:
             location, rated = self._known.pop(node)
             self._change(location, lambda nodes: nodes.pop(bisect_left(nodes, rated)))
 
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._known)
+
+    def has_other(self, node: str) -> bool:
+        """Tell whether there is a node beside ``node``, which may be unknown."""
+        return len(self._known) > (node in self._known)
+
     def add(self, location: Location, points: int) -> None:
         """Set the points, in billionths, that all nodes of a switch have beside their own, in whatever zone."""
         switch = location[1:]

@@ -34,7 +34,6 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
 from .choose import LOCAL, PairChooser
-from .relation import location_of, relate
 from .sets import alone, has_set, kept, left, set_of
 from .terms import PairPolicy
 from .workers import own_part
@@ -59,8 +58,8 @@ class Splitter:
 
     def __init__(self, snapshot: ClusterSnapshot, rules: PairPolicy, most: int) -> None:
         self._snapshot = snapshot
-        self._network = rules.network
-        self._chooser = PairChooser(snapshot, rules)
+        self.chooser = PairChooser(snapshot, rules)
+        """The choice of other nodes, which the questions about new pods share."""
         self._most = most  # workers of a notebook
 
     def next_parts(
@@ -184,12 +183,11 @@ class Splitter:
         if len(parts) >= self._most:
             return ()
         nodes = {part.node for part in parts}
-        pair = self._chooser.for_running(notebook, with_amount(wish, milli), nodes)
+        pair = self.chooser.for_running(notebook, with_amount(wish, milli), nodes)
         if pair is None:
             return ()
-        here, there = (location_of(self._snapshot, name, self._network) for name in (notebook.node, pair.gpu_node))
         name = _next_id({*used, *(part.id for part in parts)})
-        return (WorkerPart(name, pair.gpu_node, milli, relate(here, there)),)
+        return (WorkerPart(name, pair.gpu_node, milli, self.chooser.relation(pair)),)
 
     def _serves(self, worker: Worker, wish: Wish, more: int) -> bool:
         """Tell whether a worker's node serves so much more now."""

@@ -17,7 +17,7 @@ from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 
-from .sets import alone, left
+from .sets import alone, left, set_of
 
 FIRST = 0
 """The ticket of a worker that has none yet. It was served behind all that waited when its part was made, and comes
@@ -43,14 +43,13 @@ def promise_uid(notebook: str, worker: str) -> str:
 
 
 def own_part(pod: PodState, parts: Sequence[WorkerPart]) -> PodState:
-    """Return a notebook that wishes what is left of its wish.
-
-    A pod without a node has no program yet that could need a set.
-    """
+    """Return a notebook that wishes what is left of its wish; one without a node has the set and the rest together."""
     asked = pod.requested
     if asked is None or not (asked.wish.set or any(part.milli for part in parts)):
         return pod
-    wish = alone(asked.wish) if pod.node else replace(asked.wish, set=None)
+    wish = alone(asked.wish)
+    if not pod.node:
+        wish = replace(wish, milli=max(wish.milli, set_of(wish)), set=None)
     return replace(pod, requested=_with(asked, left(wish, parts, pod.has).milli))
 
 

@@ -5,7 +5,7 @@ A pod that wants no GPU yet is rated by what it can expect there later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from jupyter_gpu.model.annotations import Wish
@@ -41,14 +41,18 @@ def prioritize(
     names: Sequence[str],
     policy: Policy,
     coming: Mapping[str, float] = NONE_COMING,
+    apart: Callable[[Sequence[str]], Mapping[str, float]] = lambda _: NONE_COMING,
 ) -> dict[str, int]:
     """Return 0 to 10 for each of ``names``, with GPUs of the same node: 10 for the best and for all `NEAR` to it.
 
     The others are distinguished as far as they differ: a step is a tenth of what is between the best and the worst, and
     never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
-    their way to a node, by its name.
+    their way to a node, by its name; ``apart``: returns the scores of those nodes that can take the pod with the
+    GPUs of another node (`score_of`).
     """
     scores = dict(_scores(snapshot, pod, names, policy, coming, fitting=True))
+    if len(scores) < len(names):
+        scores |= apart([name for name in names if name not in scores])
     priorities = dict.fromkeys(names, 0)
     if not scores:
         return priorities
@@ -58,6 +62,12 @@ def prioritize(
         behind = 0 if high - score < NEAR else max(1, int((high - score) / step))
         priorities[name] = max(0, BEST - behind)
     return priorities
+
+
+def score_of(policy: Policy, rating: float) -> float:
+    """Return the score, 0 to 1, of a place for a pod that wants GPUs; ``rating``: the sum of its ratings by weight."""
+    most = sum(abs(weight) for name, weight in policy.weights.items() if name in WITH_WISH)
+    return rating / most if most else UNKNOWN
 
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:

@@ -110,6 +110,8 @@ class PodState:
     """The uid of the pod whose worker it is: what it wishes is a part of that pod's wish; empty: it is no worker."""
     most_here: int | None = None
     """The most milli that its node can ever serve, where other nodes may serve the rest; ``None``: all or nothing."""
+    anywhere: bool = False
+    """Whether it may get a node while another node gives it the GPUs, by a worker; false once it has a node."""
     standing: OwnerStanding | None = None
     """The standing of its owner, while it waits in a fair line; ``None``: tickets alone decide."""
     rank: Rank = field(init=False, repr=False, compare=False)
@@ -198,7 +200,7 @@ class PodState:
         """All that decides which nodes can serve it while it is pending, apart from its rank and its node's line."""
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
         wish = (self.wish, self.model_allowances) if self.model_allowances else self.wish
-        return (wish, self.slots, self.limit, bool(self.fault), asks, selector, self.offered)
+        return (wish, self.slots, self.limit, bool(self.fault), self.anywhere, asks, selector, self.offered)
 
     @property
     def waits(self) -> bool:

@@ -1,0 +1,73 @@
+"""Places for new pods: nodes with the GPUs, and nodes that take the pod while another gives it the GPUs by a worker.
+
+On a node that can serve the whole wish itself, a pod gets that node's GPUs, whatever another pair would weigh: a part
+on another node would come home at once. On the others it gets those of the best other node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
+from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, POINTS
+from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult, filter_nodes
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import NONE_COMING, prioritize, score_of
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
+
+
+def places(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names: Sequence[str]) -> FilterResult:
+    """Sort ``names`` as `filter_nodes` does, where another node may give the pod its GPUs, too."""
+    found = filter_nodes(snapshot, pod, names)
+    if not pod.anywhere or len(found.fitting) == len(names) or not is_first(snapshot, chooser, pod):
+        return found
+    able = frozenset(chooser.places(pod, [*found.failed, *found.never]))
+    if not able:
+        return found
+    fitting = able.union(found.fitting)
+    return FilterResult(
+        tuple(name for name in names if name in fitting),
+        {name: why for name, why in found.failed.items() if name not in able},
+        {name: why for name, why in found.never.items() if name not in able},
+    )
+
+
+def fits_apart(chooser: PairChooser, pod: PodState) -> bool:
+    """Tell whether a waiting pod could go to a node that kube-scheduler offered while another gives it the GPUs."""
+    return pod.anywhere and pod.offered is not None and any(chooser.places(pod, pod.offered.names))
+
+
+def next_of_kinds(snapshot: ClusterSnapshot) -> Iterator[PodState]:
+    """Yield the next pod of each kind that waits for GPUs which another node may give, too."""
+    for line in tuple(snapshot.kinds().values()):
+        waiting = (pod for uid in line if (pod := snapshot.pod(uid)) and not pod.blocked)
+        found = next(waiting, None)
+        if found and found.anywhere:
+            yield found
+
+
+def is_first(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState) -> bool:
+    """Tell whether another node may give a pod GPUs: none that waits before it could have such, too.
+
+    They wait in lines of other nodes than the one that gives the GPUs, so that node's line does not tell.
+    """
+    before = (other for other in next_of_kinds(snapshot) if other.uid != pod.uid and other.rank < pod.rank)
+    return not any(fits_apart(chooser, other) for other in before)
+
+
+def rate(
+    snapshot: ClusterSnapshot,
+    chooser: PairChooser,
+    pod: PodState,
+    names: Sequence[str],
+    policy: Policy,
+    coming: Mapping[str, float] = NONE_COMING,
+) -> dict[str, int]:
+    """Return 0 to 10 for each of ``names`` as `prioritize` does, with its own GPUs or those of the best other node."""
+
+    def apart(others: Sequence[str]) -> Mapping[str, float]:
+        points = chooser.points(pod, others) if pod.anywhere else {}
+        return {name: score_of(policy, found / POINTS / BILLION) for name, found in points.items()}
+
+    return prioritize(snapshot, pod, names, policy, coming, apart)
