@@ -11,6 +11,7 @@ from dataclasses import replace
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.new_pods.places import places, rate
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.relation import SWITCH_KEYS
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
@@ -59,11 +60,19 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
         goal=goal,
         baseline=baseline,
     )
-    first, again = _new_pods(chance, snapshot, list(inventories))
+    first, again, anywhere = _new_pods(chance, snapshot, list(inventories))
     new = Figure.of(
         f"filter and prioritize: one new pod, {nodes:,} nodes", "ms", again, _COMMAND, goal=goal, baseline=first
     )
-    return [resize, new, *_pairs(chance, snapshot, list(inventories))]
+    apart = Figure.of(
+        f"the same with GPUs of any node, {nodes:,} nodes",
+        "ms",
+        anywhere,
+        _COMMAND,
+        goal=goal,
+        baseline=again,
+    )
+    return [resize, new, apart, *_pairs(chance, snapshot, list(inventories))]
 
 
 def _wish(chance: random.Random) -> Wish:
@@ -109,30 +118,42 @@ def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> fl
 
 def _new_pods(
     chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]
-) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of filter and prioritize, for wishes that are new and for those asked before.
+) -> tuple[list[float], list[float], list[float]]:
+    """Return the milliseconds of filter and prioritize, for wishes that are new, for those asked before, and for pairs.
 
-    Each pod is bound to its best node, so what was computed for that node is void for the next.
+    Each pod is bound to its best node, so what was computed for that node is void for the next. Pods that may have GPUs
+    of any node are asked for in turn with those that may not.
     """
-    policy = Policy()
+    policy, rules = Policy(), PairPolicy()
+    chooser = PairChooser(snapshot, rules)
     for name in names:
         snapshot.put_node(name, snapshot.gpus(name) or (), _FACTS)
     first: list[float] = []
     again: list[float] = []
-    for number in range(_NEW):
-        wish = _KINDS[number % len(_KINDS)]
+    anywhere: list[float] = []
+    for number in range(2 * _NEW):
+        wish, apart = _KINDS[number // 2 % len(_KINDS)], bool(number % 2)
         pod = PodState(f"new-{number}", requested=Requested(1, wish), asks={CPU: 1000}, created=chance.random())
+        pod = replace(pod, anywhere=apart)
         began = time.perf_counter()
-        fitting = filter_nodes(snapshot, pod, names).fitting
-        scores = prioritize(snapshot, pod, fitting, policy)
+        if apart:
+            fitting = places(snapshot, chooser, pod, names).fitting
+            scores = rate(snapshot, chooser, pod, fitting, policy)
+        else:
+            fitting = filter_nodes(snapshot, pod, names).fitting
+            scores = prioritize(snapshot, pod, fitting, policy)
         took = (time.perf_counter() - began) * 1000
-        (again if number >= len(_KINDS) else first).append(took)
+        if number >= 2 * len(_KINDS):
+            (anywhere if apart else again).append(took)
+        elif not apart:
+            first.append(took)
         if fitting:
             _, best = max((score, name) for name, score in scores.items())
             granted = allocate(snapshot, pod, best)
-            assert isinstance(granted, Allocated)
+            if not isinstance(granted, Allocated):  # another node gives the GPUs
+                continue
             snapshot.put_pod(replace(pod, node=best, allocated=granted, attached=Attached(1, granted.shares)))
-    return first, again
+    return first, again, anywhere
 
 
 def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]) -> list[Figure]:

@@ -20,7 +20,7 @@ from jupyter_gpu_scheduler.rules.pairs.choose import Pair, PairChooser
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.scoring.score import node_score, score_of
+from jupyter_gpu_scheduler.rules.scoring.score import node_score, scores_of
 from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot, NodeFacts
@@ -123,7 +123,9 @@ def test_score_of_a_node_is_that_of_its_pair_with_itself(
     for name in nodes:
         weight = total(snapshot, rules, me, name, name)
         if weight is not None:
-            assert node_score(snapshot, me, name, rules.policy) == pytest.approx(score_of(rules.policy, weight / 20))
+            assert node_score(snapshot, me, name, rules.policy) == pytest.approx(
+                scores_of(rules.policy, {"": weight / 20})[""]
+            )
 
 
 def test_pod_that_fits_nowhere_by_itself_lands_as_a_pair() -> None:

@@ -12,30 +12,36 @@ from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, POINTS
 from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult, filter_nodes
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.scoring.score import NONE_COMING, prioritize, score_of
+from jupyter_gpu_scheduler.rules.scoring.score import NONE_COMING, prioritize, scores_of
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
+MOST = 100
+"""Nodes with the GPUs of another that kube-scheduler may choose from: more would only make its questions longer."""
+
 
 def places(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names: Sequence[str]) -> FilterResult:
-    """Sort ``names`` as `filter_nodes` does, where another node may give the pod its GPUs, too."""
+    """Sort ``names`` as `filter_nodes` does, where another node may give the pod its GPUs, too.
+
+    Nodes that fit by themselves come first, then those of the `MOST` best pairs.
+    """
     found = filter_nodes(snapshot, pod, names)
     if not pod.anywhere or len(found.fitting) == len(names) or not is_first(snapshot, chooser, pod):
         return found
-    able = frozenset(chooser.places(pod, [*found.failed, *found.never]))
-    if not able:
+    points = chooser.points(pod, [*found.failed, *found.never])
+    if not points:
         return found
-    fitting = able.union(found.fitting)
-    return FilterResult(
-        tuple(name for name in names if name in fitting),
-        {name: why for name, why in found.failed.items() if name not in able},
-        {name: why for name, why in found.never.items() if name not in able},
-    )
+    best = sorted(points, key=points.__getitem__, reverse=True)[:MOST]
+    failed, never = dict(found.failed), dict(found.never)
+    for name in best:
+        failed.pop(name, None)
+        never.pop(name, None)
+    return FilterResult((*found.fitting, *best), failed, never)
 
 
 def fits_apart(chooser: PairChooser, pod: PodState) -> bool:
     """Tell whether a waiting pod could go to a node that kube-scheduler offered while another gives it the GPUs."""
-    return pod.anywhere and pod.offered is not None and any(chooser.places(pod, pod.offered.names))
+    return pod.anywhere and pod.offered is not None and chooser.serves(pod, pod.offered.names)
 
 
 def next_of_kinds(snapshot: ClusterSnapshot) -> Iterator[PodState]:
@@ -67,7 +73,7 @@ def rate(
     """Return 0 to 10 for each of ``names`` as `prioritize` does, with its own GPUs or those of the best other node."""
 
     def apart(others: Sequence[str]) -> Mapping[str, float]:
-        points = chooser.points(pod, others) if pod.anywhere else {}
-        return {name: score_of(policy, found / POINTS / BILLION) for name, found in points.items()}
+        points, unit = chooser.points(pod, others) if pod.anywhere else {}, POINTS * BILLION
+        return scores_of(policy, {name: found / unit for name, found in points.items()})
 
     return prioritize(snapshot, pod, names, policy, coming, apart)

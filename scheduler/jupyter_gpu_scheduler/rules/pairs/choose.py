@@ -75,17 +75,42 @@ class PairChooser:
         found = min((*self._own(pod, names, index.uplinks), *others), default=None)
         return Pair(found.gpu_node, found.pod_node, -found.cost) if found else None
 
-    def places(self, pod: PodState, names: Sequence[str]) -> Iterator[str]:
-        """Yield those of ``names`` that can take a pod while another node gives it the GPUs."""
+    def serves(self, pod: PodState, names: Sequence[str]) -> bool:
+        """Tell whether any of ``names`` can take a pod while another node gives it the GPUs."""
         index = self._index_for_new(pod)
-        if index and len(index.nearest):
-            known = self._pod_nodes(pod, names)
-            yield from (name for name in names if known[name] is not None and index.nearest.has_other(name))
+        if index is None or not len(index.nearest):
+            return False
+        known = self._pod_nodes(pod, names)
+        return any(known[name] is not None and index.nearest.has_other(name) for name in names)
 
     def points(self, pod: PodState, names: Sequence[str]) -> dict[str, int]:
         """Return the billionths of points of those of ``names`` that can take a pod, each with the best other node."""
         index = self._index_for_new(pod)
-        return {found.pod_node: -found.cost for found in self._others(pod, names, index)} if index else {}
+        if index is None or not len(index.nearest):
+            return {}
+        known, terms = self._pod_nodes(pod, names), Terms(self._rules, pod.asks)
+        best: dict[Location, tuple[str, int] | None] = {}  # nodes on one switch have the same best other node
+        found: dict[str, int] = {}
+        for name in names:
+            here = known[name]
+            if here is None:
+                continue
+            location, points = here
+            if location not in best:
+                best[location] = self._best_at(location, (), index, terms)
+            there = best[location]
+            if there and there[0] == name:
+                there = self._best_at(location, (name,), index, terms)
+            if there:
+                found[name] = points + there[1]
+        return found
+
+    def _best_at(
+        self, location: Location, without: Collection[str], index: _Index, terms: Terms
+    ) -> tuple[str, int] | None:
+        """Return the best node for the GPUs of a pod at a location, and the points beside those of the pod's node."""
+        found = index.nearest.best(location, without, terms.relation)
+        return (found.node, terms.switch(index.uplinks.use(location)) - found.cost) if found else None
 
     def beside(self, pod: PodState, name: str) -> Pair | None:
         """Return the pair of a node, which takes a pod, and the best other one; ``None``: none can serve it now."""

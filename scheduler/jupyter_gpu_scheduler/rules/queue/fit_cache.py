@@ -173,12 +173,12 @@ def _waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
 
 
 def _needs_gpus(pod: PodState, wish: Wish | None) -> bool:
-    """Tell whether a node without any GPU can never take the pod: a pod with a slot could never have a GPU there.
+    """Tell whether a node without any GPU can never take the pod, which wants none now but could never have one there.
 
     A pod that gets none only because of its allowance, or may have GPUs of other nodes, may go to any node; those with
     GPUs get a better score.
     """
-    return bool(pod.slots) and not pod.anywhere and (wish is not None or not pod.cut)
+    return wish is None and bool(pod.slots) and not pod.anywhere and not pod.cut
 
 
 def _without_queue(there: _NodeState, wish: Wish | None, pod: PodState, seen: dict[Pattern, Fit]) -> Fit:

@@ -48,7 +48,7 @@ def prioritize(
     The others are distinguished as far as they differ: a step is a tenth of what is between the best and the worst, and
     never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
     their way to a node, by its name; ``apart``: returns the scores of those nodes that can take the pod with the
-    GPUs of another node (`score_of`).
+    GPUs of another node (`scores_of`).
     """
     scores = dict(_scores(snapshot, pod, names, policy, coming, fitting=True))
     if len(scores) < len(names):
@@ -64,10 +64,10 @@ def prioritize(
     return priorities
 
 
-def score_of(policy: Policy, rating: float) -> float:
-    """Return the score, 0 to 1, of a place for a pod that wants GPUs; ``rating``: the sum of its ratings by weight."""
+def scores_of(policy: Policy, ratings: Mapping[str, float]) -> dict[str, float]:
+    """Return the scores, 0 to 1, of places for a pod that wants GPUs; ``ratings``: the sum of each one's, by weight."""
     most = sum(abs(weight) for name, weight in policy.weights.items() if name in WITH_WISH)
-    return rating / most if most else UNKNOWN
+    return {name: rating / most if most else UNKNOWN for name, rating in ratings.items()}
 
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
@@ -91,8 +91,9 @@ def _scores(
     fitting: bool,
 ) -> Iterator[tuple[str, float]]:
     """Yield names and scores; ``fitting``: only where the pod fits."""
-    sought = _sought(pod)
-    question = (pod.wish, pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)))
+    wants, sought = wanted(pod), _sought(pod)
+    asks = (pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK))
+    question = (pod.wish, pod.slots, wants is None and pod.anywhere, *asks)
     answers: dict[str, tuple[Fit, float]] = snapshot.memo(("score", policy, question))
     scorer = _Scorer(policy, pod)
     for name, found, _ in fits_on(snapshot, pod, names):
