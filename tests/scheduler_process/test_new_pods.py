@@ -14,7 +14,8 @@ import pytest
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, Allocated
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, SERVICE, Allocated
+from jupyter_gpu.model.service import decode_service
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.cluster.testbed.pki import Identity
@@ -75,7 +76,7 @@ def _configuration(plane: ControlPlane) -> dict[str, Any]:
     }
 
 
-def _start(stage: Stage, **environ: str) -> Scheduler:
+def _start(stage: Stage, *, workers: bool = False, **environ: str) -> Scheduler:
     server = _identity(stage.plane, "extender")
     extender = {
         "port": _port(),
@@ -84,7 +85,8 @@ def _start(stage: Stage, **environ: str) -> Scheduler:
         "clientCa": str(stage.plane.authority.identity.certificate),
         "clientNames": ["kube-scheduler"],
     }
-    return stage.scheduler(settings={"extender": extender}, environ=environ)
+    allowed = {"workers": {"namespaces": [stage.namespace]}} if workers else {}
+    return stage.scheduler(settings={"extender": extender, **allowed}, environ=environ)
 
 
 def _node_of(stage: Stage, name: str) -> str:
@@ -106,6 +108,31 @@ def test_place_and_gpus_come_in_one_write(stage: Stage) -> None:
     until(lambda: _node_of(stage, "none"), what="a pod that wants none to be bound")
     stage.request("none", 1)
     stage.until_count("none", 1)
+
+
+def test_node_and_gpus_of_another_node_come_in_one_write(stage: Stage) -> None:
+    """CPU on one node alone, GPUs on another, and a crash between choice and bind; the next pod waits for them."""
+    near, far = stage.node("near", gpus=0), stage.node("far", gpus=2)
+    stage.pod("filler", far, cpu="7")
+    dying = _start(stage, workers=True, **{faults.VARIABLE: "scheduler:reserved"})
+    uid = stage.pod("a", requested=2, cpu="4")
+    dying.stop_by_itself()
+    assert not _node_of(stage, "a")
+    _start(stage, workers=True)
+    until(lambda: _node_of(stage, "a"), what="the pod to be bound")
+    versions = [pod for _, _, pod in stage.watcher.seen if objects.uid(pod) == uid and objects.node_name(pod)]
+    bound = versions[0] if versions else stage.get("a")
+    service = decode_service(objects.annotation(bound, SERVICE) or "")
+    assert objects.node_name(bound) == near
+    assert [(part.node, part.milli, part.relation) for part in service.workers] == [(far, 2000, "unknown")]
+    assert json.loads(objects.annotation(bound, ALLOCATED) or "{}")["shares"] == []
+    stage.pod("late", requested=1, cpu="2")
+    assert stage.until_reason("late", "Deferred").ticket is not None
+    stage.request("a", 1)
+    until(lambda: _node_of(stage, "late"), what="the pod to be bound")
+    found = [decode_service(objects.annotation(stage.get(name), SERVICE) or "").workers for name in ("a", "late")]
+    assert [[(part.node, part.milli) for part in parts] for parts in found] == [[(far, 1000)], [(far, 1000)]]
+    assert _node_of(stage, "late") == near
 
 
 def test_pod_without_room_says_why_and_waits_in_line(stage: Stage) -> None:
