@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,9 +22,11 @@ from jupyter_gpu.model.service import WorkerPart, decode_service
 from jupyter_gpu_scheduler.binder import Binder
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.new_pods.places import places, rate
+from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.wire import BindingArgs
 from jupyter_gpu_scheduler.settings import SchedulerSettings, WriteSettings
+from jupyter_gpu_scheduler.waiting import WaitingPods
 from jupyter_gpu_scheduler.writer import AllocationWriter
 from tests.scheduler_process.notebook_stage import NODES, Cluster, wish
 from tests.scheduler_process.test_cluster_cache import pod
@@ -259,6 +261,44 @@ def test_limit_counts_the_part(world: NewPods) -> None:
     world.settle()
     assert sum(map(world.has, world.pods)) == 2000
     assert world.has("c") == 0
+
+
+def test_kube_scheduler_is_made_to_ask_again_once_a_pair_serves_a_pod(world: NewPods) -> None:
+    """Of each kind for the next one, which stands in no line; if that does not help, it waits for something else."""
+    kinds: list[str] = []
+
+    def write(decisions: Iterable[Decision], kind: str) -> None:
+        for decision in decisions:
+            kinds.append(f"{decision.uid} {kind}")
+            world._write(decision.uid, decision.allocated)
+
+    async def run() -> None:
+        waiting = WaitingPods(world.cache, write, POLICY, wake_seconds=0.01)
+        for uid in ("c", "d"):
+            world.create(uid, 1)
+            waiting.asked(uid, ("n0",), fits=False)
+            assert world.state(uid).nominated == ""
+        waiting.wake_apart()
+        await asyncio.sleep(0.05)
+        assert kinds == ["c nominate", "d nominate"]
+        world.annotate("a", **{REQUESTED: "1"})
+        world.settle()
+        waiting.wake_apart()
+        waiting.wake_apart()
+        async with asyncio.timeout(60):
+            while not world.state("c").blocked:
+                await asyncio.sleep(0.01)
+        waiting.wake_apart()
+        async with asyncio.timeout(60):
+            while "d wake" not in kinds:
+                await asyncio.sleep(0.01)
+        assert kinds[2:] == ["c wake", "d wake"]
+        waiting.stop()
+
+    world.create("a", 2)
+    assert world.bind("a", "n0") == ""
+    world.settle()
+    asyncio.run(run())
 
 
 NEW = ("x", "y", "z")

@@ -240,7 +240,7 @@ def test_bind_survives_a_killed_scheduler(stage: Stage, point: str) -> None:
     """Whether or not the Binding was sent: the pod has its GPUs once, and the others are free."""
     assert point in faults.SCHEDULER_POINTS
     stage.node(gpus=2)
-    first = _start(stage, **{faults.VARIABLE: point})
+    first = _start(stage, workers=False, **{faults.VARIABLE: point})
     stage.pod("a", requested=1)
     until(lambda: first.process.poll() is not None, what="it to die")
     _start(stage)

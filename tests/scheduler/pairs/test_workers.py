@@ -42,6 +42,10 @@ def test_own_part_is_what_is_left() -> None:
     assert none.milli == 0
     nothing = pod("b")
     assert own_part(nothing, (PART,)) is nothing
+    for wants, size, whole in ((1, 2, 2000), (3, 2, 3000), (0, 1, 1000)):
+        starts = own_part(new("c", wants=wants, set=1000 * size), ()).requested
+        assert starts
+        assert (starts.milli, starts.wish.set) == (whole, None), "before it runs, a set and the rest are one amount"
 
 
 def test_worker_wishes_its_part_in_the_line_of_its_node() -> None:
