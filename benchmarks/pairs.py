@@ -1,8 +1,8 @@
 """Cells of recorded notebooks that find their GPUs at once: from the own node alone, and from all nodes.
 
 Each cell asks for its GPUs when it is run, as a set: all on one node, as one process uses them. It begins when it has
-all of them, and gives them back at its end; a cell that waits makes the later ones of its notebook later. The
-scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn day. On a recorded one:
+all of them, opens them, and gives them back at its end; a cell that waits makes the later ones of its notebook later.
+The scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn day. On a recorded one:
 
     python -m benchmarks.pairs --trace DIR [--gpus 64]
 """
@@ -44,6 +44,8 @@ class Outcome(NamedTuple):
     cells: tuple[Cell, ...]
     workers: int
     """Worker pods that were made."""
+    decisions: tuple[float, ...]
+    """Seconds of CPU of each decision."""
 
     @property
     def at_once(self) -> float:
@@ -98,7 +100,7 @@ def simulate(sessions: Sequence[Session], cluster: NotebookCluster) -> Outcome:
                 cells.append(Cell(now - since, own < sessions[ready].gpus))
                 heapq.heappush(events, (now + sessions[ready].cells[done[ready]].length, _END, ready))
     assert not asked, "cells wait for ever"
-    return Outcome(tuple(cells), cluster.started)
+    return Outcome(tuple(cells), cluster.started, tuple(cluster.decisions))
 
 
 def run() -> Sequence[Figure]:
@@ -137,10 +139,13 @@ def main() -> int:
     for gpus in arguments.gpus or (48, 64, 80, 96, 128, 160):
         for remote in (False, True):
             found = simulate(sessions, NotebookCluster(gpus, remote=remote))
+            decided = [1000 * seconds for seconds in found.decisions]
             print(
                 f"{gpus:4} GPUs, {'all nodes' if remote else 'own node '}: {found.at_once:5.1f} % at once, wait mean "
                 f"{fmean(found.waits):5.1f}, p95 {percentile(found.waits, 95):4.0f} min; "
-                f"{found.remote:4.1f} % of the cells remote, {found.started:5.1f} worker pods per 100 cells"
+                f"{found.remote:4.1f} % of the cells remote, {found.started:5.1f} worker pods per 100 cells; "
+                f"decision p50 {percentile(decided, 50):.1f}, "
+                f"p99 {percentile(decided, 99):.1f} ms"
             )
     return 0
 

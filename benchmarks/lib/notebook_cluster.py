@@ -7,6 +7,7 @@ and a worker pod runs as soon as it is named. Time stands still but for `at`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import process_time
 from typing import Any
 
 from jupyter_gpu.kube import ObjectChange
@@ -55,6 +56,8 @@ class NotebookCluster:
     def __init__(self, gpus: int, *, remote: bool, grace: float = 600.0) -> None:
         self.started = 0
         """Worker pods that were made."""
+        self.decisions: list[float] = []
+        """Seconds of CPU that the scheduler's cache and rules took for each step of a wish; the writes do not count."""
         self._seconds = 0.0
         self._policy = Policy()
         self._placement = "any" if remote else "local"
@@ -63,6 +66,7 @@ class NotebookCluster:
         self._cache = ClusterCache(lambda: None, SchedulerSettings(line=_LINE, workers=workers), clocks=clocks)
         self._nodes = [f"node{number}" for number in range(gpus // NODE_GPUS)]
         self._pods: dict[str, dict[str, Any]] = {}
+        self._sets: dict[str, int] = {}  # milli that the cell of each notebook needs, on one node
         self._version = 0
         for name in self._nodes:
             metadata = {"name": name, "uid": name, "annotations": {INVENTORY: encode(_inventory(name))}}
@@ -93,7 +97,7 @@ class NotebookCluster:
         """Have a notebook wish a set of so many GPUs, as one process uses them, and decide what follows."""
         record = self._cache.record(name)
         before = record.state.requested if record else None
-        milli = gpus * MILLI_PER_GPU
+        milli = self._sets[name] = gpus * MILLI_PER_GPU
         wish = Wish(milli, placement=self._placement, base=0 if milli else None, set=milli or None)
         self._write(name, {REQUESTED: encode(Requested(before.generation + 1 if before else 1, wish))})
         self._settle()
@@ -112,11 +116,13 @@ class NotebookCluster:
     def _settle(self) -> None:
         cache = self._cache
         while True:
+            begun = process_time()
             cache.catch_up()
             cache.take_changed_pods()
             writes = list(self._reconcile(cache.take_changed_nodes()))
             if not writes:
                 return
+            self.decisions.append(process_time() - begun)
             for uid, pending in writes:
                 changes = {ALLOCATED: encode(pending.allocated)}
                 if pending.service is not None:
@@ -150,7 +156,10 @@ class NotebookCluster:
     # --- the cluster --------------------------------------------------------------------------------------------------
 
     def _attach(self, uid: str, allocated: Allocated) -> None:
-        text = encode(Attached(allocated.observed_generation, allocated.shares, revision=allocated.revision))
+        shares = allocated.shares
+        runs = total(shares) >= self._sets.get(uid.partition("-")[0], 0)  # a cell opens its GPUs when it has all
+        opened = tuple(share.uuid for share in shares) if runs else ()
+        text = encode(Attached(allocated.observed_generation, shares, revision=allocated.revision, open=opened))
         if self._pods[uid]["metadata"]["annotations"].get(ATTACHED) != text:
             self._write(uid, {ATTACHED: text})
 

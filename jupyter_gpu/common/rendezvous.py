@@ -12,6 +12,15 @@ FILE = "JUPYTER_GPU_SERVER"
 """Variable with the path of the file of the server that a process belongs to."""
 
 
+DASK = "jupyter-gpu/dask/"
+"""Path of the pages of Dask's schedulers, below the server's own."""
+
+
+def dask_socket(folder: Path, name: str) -> Path:
+    """Return the path of the socket where a scheduler of Dask with this name has its pages."""
+    return folder / f"jupyter-gpu-dask-{name}.sock"
+
+
 def here() -> str:
     """Return a digest of the machine, its boot and the pid namespace: where it is the same, a pid means the same
     process.

@@ -1,7 +1,8 @@
 """Dask on the attached GPUs: a scheduler, one worker for each GPU, and a thread that follows what is attached.
 
 All of them are processes of this program, as the worker of `gpu.run` is: they have its Python and its environment, are
-held to the same GPUs, and end with it. They listen on this machine alone and let in nobody who has not their key.
+held to the same GPUs, and end with it. They listen on this machine alone and let in nobody who has not their key. The
+scheduler's pages are shown by the Jupyter server, behind its login.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import atexit
 import base64
 import logging
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import distributed
 
+from jupyter_gpu.common import rendezvous
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
 from jupyter_gpu.dask.child import GRACE, Child
 from jupyter_gpu.dask.process import security
@@ -45,6 +49,19 @@ DAYS = 3650
 """Days that the certificate is valid: as long as a program may run."""
 
 
+class UserClient(distributed.Client):  # type: ignore[misc] # it has no types
+    """A client that knows where the Jupyter server shows the scheduler's pages."""
+
+    def __init__(self, page: str, address: str, **settings: Any) -> None:
+        self._page = page
+        super().__init__(address, **settings)
+
+    @property
+    def dashboard_link(self) -> str:
+        """The path of Dask's dashboard on the Jupyter server; empty if that is not known."""
+        return self._page
+
+
 @dataclass
 class Worker:
     """A worker of one GPU."""
@@ -65,7 +82,8 @@ class Cluster:
         self._changed, self._turns = threading.Condition(), threading.Lock()
         self._ended = False
         self._own: Any = None
-        self._scheduler = Child(Schedule(self._text))
+        self._page, pages = _pages(client())
+        self._scheduler = Child(Schedule(self._text, pages))
         try:
             self._scheduler.wait()
             self._own = self._client(set_as_default=False, name="jupyter-gpu")
@@ -140,9 +158,8 @@ class Cluster:
             self._retire(todo.retire)
 
     def _client(self, **options: Any) -> distributed.Client:
-        keys, made = security(self._certificate.pem), cast("Any", distributed.Client)  # it has no types
-        client: distributed.Client = made(self._scheduler.address, security=keys, timeout=CONNECT, **options)
-        return client
+        keys = security(self._certificate.pem)
+        return UserClient(self._page, self._scheduler.address, security=keys, timeout=CONNECT, **options)
 
     def _start(self, gpu: tuple[str, int], view: View) -> Child:
         environment = {**os.environ, VISIBLE: visible_value(frozenset([gpu]), view)}
@@ -220,6 +237,15 @@ class Cluster:
         for worker in self._workers.values():
             worker.child.forget()
         self._scheduler.forget()
+
+
+def _pages(client: Client) -> tuple[str, tuple[str, ...]]:
+    """Return the address of the scheduler's pages on the Jupyter server, and the socket where that finds them."""
+    server, name = client.server, secrets.token_hex(8)
+    if not server.file:  # it does not run on this machine, or it cannot have files of ours
+        return "", ()
+    path = rendezvous.dask_socket(Path(server.file).parent, name)
+    return f"{server.base}{rendezvous.DASK}{name}/status", (str(path),)
 
 
 def _set_status(status: str, addresses: Sequence[str], dask_scheduler: Any) -> None:

@@ -13,18 +13,22 @@ import sys
 from typing import Any
 
 import dask
-from distributed import Scheduler, Worker
 from distributed.security import Security
 
+from jupyter_gpu.dask.nodes import UserScheduler, UserWorker
 from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
 from jupyter_gpu.remote.rules.control import MAX_BYTES, read
 
 HOST = "127.0.0.1"
+PAGES = ("scheduler.prometheus", "scheduler.info", "scheduler.json", "health", "statics")
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 1,  # a task that ends its worker would end more of them
     "distributed.scheduler.worker-ttl": "30s",
     "distributed.comm.timeouts.tcp": "30s",
     "distributed.comm.timeouts.connect": "20s",
+    # What changes nothing, and needs no package that may be missing.
+    "distributed.scheduler.http.routes": [f"distributed.http.{name}" for name in PAGES],
+    "distributed.worker.http.routes": [],
 }
 """A process that vanished is noticed soon."""
 DEATH = 20.0
@@ -44,14 +48,14 @@ async def serve(word: Schedule | Work) -> None:
     keys = security(base64.b64decode(word.certificate))
     leash = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, leash.set)
-    common: dict[str, Any] = {"security": keys, "protocol": "tls", "host": HOST, "dashboard": False}
+    common: dict[str, Any] = {"security": keys, "protocol": "tls", "host": HOST}
     if isinstance(word, Schedule):
-        node: Any = Scheduler(**common)
+        node: Any = UserScheduler(next(iter(word.pages), None), **common)
     else:
         sys.path[:] = word.path
         # Memory has no limit of its own: it is the program's, whose memory a worker's is.
         common |= {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1}, "death_timeout": DEATH}
-        node = Worker(word.scheduler, name=word.name, **common)
+        node = UserWorker(word.scheduler, name=word.name, **common)
     async with node:
         with os.fdopen(os.dup(1), "wb") as answer:
             answer.write(Ready(node.address).dump() + b"\n")

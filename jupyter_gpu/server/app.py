@@ -14,6 +14,7 @@ from traitlets.config.application import catch_config_error
 
 from jupyter_gpu.backends import choose
 from jupyter_gpu.backends.base import Backend
+from jupyter_gpu.common import rendezvous
 from jupyter_gpu.common.later import later
 from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, parse_milli
@@ -311,6 +312,7 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/stream", later("jupyter_gpu.server.stream", "StreamHandler")),
                 (rf"{PREFIX}/v1/details", later(monitoring, "DetailsHandler")),
                 (rf"{PREFIX}/v1/machine", later(monitoring, "MachineHandler")),
+                (rf"/{rendezvous.DASK}([0-9a-f]{{16}})/(.*)", later("jupyter_gpu.server.dask_route", "DaskHandler")),
                 (rf"{PREFIX}(?:/.*)?", later(routes, "NotFoundHandler")),
             ]
         )

@@ -9,8 +9,10 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import psutil
 import pytest
 
+from jupyter_gpu.common import rendezvous
 from jupyter_gpu.remote import certificates
 from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import Server, await_, serve_soft
@@ -150,6 +152,35 @@ def test_stranger_is_refused(kernel: Kernel) -> None:
         with socket.create_connection((host, int(port)), 5) as plain, suppress(ConnectionResetError):
             plain.sendall(bytes(100))
             assert plain.recv(1000)[:1] in (b"", b"\x15")  # an alert of TLS
+
+
+def test_nothing_else_listens(kernel: Kernel, server: Server) -> None:
+    """Scheduler and worker have one port each; the pages are at a socket that the dashboard's link names."""
+    kernel.run("gpu.resize(1); until(1)")
+    for pid in kernel.run("print(client.run_on_scheduler(os.getpid), *client.run(where).values())").split():
+        ports = psutil.Process(int(pid)).net_connections("tcp")
+        assert sum(one.status == psutil.CONN_LISTEN for one in ports) == 1
+    link = kernel.run("print(client.dashboard_link)")
+    name = link.removeprefix("/jupyter-gpu/dask/").removesuffix("/status")
+    assert rendezvous.dask_socket(server.runtime, name).is_socket()
+
+
+def test_joblib_and_collections(kernel: Kernel) -> None:
+    """Parallel parts of a library, and a graph of many tasks, run on the workers."""
+    kernel.run("import joblib, dask; import dask.bag as bag; gpu.resize(2); until(2)")
+    kernel.run(
+        "with joblib.parallel_config('dask'): found = joblib.Parallel()(joblib.delayed(where)() for _ in range(8))"
+    )
+    assert kernel.run("print(os.getpid() not in found, {*found} <= {*client.run(where).values()})") == "True True"
+    assert kernel.run("print(bag.range(100, npartitions=4).map(lambda n: n * n).sum().compute())") == "328350"
+
+
+def test_arrays(kernel: Kernel) -> None:
+    """`dask.array` computes on the workers, also while one of them retires."""
+    pytest.importorskip("numpy", reason="not run: needs numpy, which the extra [test] has")
+    kernel.run("import dask.array as da; gpu.resize(2); until(2)")
+    kernel.run("x = da.ones((2000, 2000), chunks=500).persist(); gpu.resize(1, timeout=60)")
+    assert kernel.run("print((x @ x).sum().compute() == 2000 ** 3, until(1)); del x") == "True 1"
 
 
 def test_end_of_the_program_ends_all(server: Server) -> None:

@@ -34,6 +34,6 @@ def test_examples() -> None:
 
 def test_words_there_and_back() -> None:
     """A key is in no representation."""
-    for word in (Schedule("c2VjcmV0"), Work("c2VjcmV0", "tls://1", "GPU-1", (".", "/x")), Ready("tls://1")):
+    for word in (Schedule("c2VjcmV0", ("/x",)), Work("c2VjcmV0", "tls://1", "GPU-1", (".", "/x")), Ready("tls://1")):
         assert control.read(word.dump(), Schedule, Work, Ready) == word
         assert "c2VjcmV0" not in repr(word)

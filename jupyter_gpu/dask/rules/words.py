@@ -1,6 +1,6 @@
 """Pure: the words between a program and the processes that it starts for Dask, each one line of JSON in a pipe.
 
-    to a scheduler         {"schedule": {"certificate": "…"}}
+    to a scheduler         {"schedule": {"certificate": "…", "pages": ["/…/….sock"]}}
     to a worker            {"work": {"certificate": "…", "scheduler": "tls://…", "name": "GPU-…", "path": ["/…"]}}
     from both, when ready  {"ready": {"address": "tls://127.0.0.1:40123"}}
 
@@ -25,9 +25,11 @@ class Schedule(Word):
     """The first message to a scheduler."""
 
     certificate: str = field(repr=False)
+    pages: tuple[str, ...] = ()
+    """Where the socket of its pages will be; empty: nowhere."""
 
     kind = "schedule"
-    reads: ClassVar = {"certificate": _CERTIFICATE}
+    reads: ClassVar = {"certificate": _CERTIFICATE, "pages": strict.list_of(strict.text(4096), 1)}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""Dask's scheduler and worker without a port for their pages, which have no login.
+
+The scheduler's are at a socket of this user, from which the Jupyter server shows them behind its own login
+(`server/dask_route.py`). A worker's are nowhere: the scheduler's say the same of it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from distributed import Scheduler, Worker
+from distributed.http.routing import RoutingApplication
+from tornado.httpserver import HTTPServer
+
+from jupyter_gpu.common import rendezvous
+
+YOUNG = 60.0
+"""Seconds in which a socket that nobody listens at may belong to a scheduler that is about to."""
+
+
+class UserScheduler(Scheduler):  # type: ignore[misc] # it has no types
+    """A scheduler with its pages at the socket ``pages``; ``None``: without."""
+
+    def __init__(self, pages: str | None, **settings: Any) -> None:
+        self._pages = Path(pages) if pages else None
+        super().__init__(dashboard=bool(pages), **settings)
+
+    def start_http_server(self, routes: Any, *_: Any, **__: Any) -> None:
+        """Serve the pages at the socket; Dask would use a port."""
+        _without_port(self, routes)
+        if self._pages:
+            remove_dead(self._pages.parent)
+            self.http_server.add_socket(_listen(self._pages))
+
+    async def close(self, *reasons: Any, **settings: Any) -> None:
+        """End it, and remove the socket."""
+        if self._pages:
+            self._pages.unlink(missing_ok=True)
+        await super().close(*reasons, **settings)
+
+
+class UserWorker(Worker):  # type: ignore[misc] # it has no types
+    """A worker without pages."""
+
+    def start_http_server(self, routes: Any, *_: Any, **__: Any) -> None:
+        """Serve nothing; Dask would use a port."""
+        _without_port(self, routes)
+
+
+def remove_dead(folder: Path) -> None:
+    """Remove sockets of schedulers that were killed."""
+    for path in folder.glob(rendezvous.dask_socket(folder, "*").name):
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as asking, rendezvous.short(str(path)) as address:
+            old = path.stat().st_mtime < time.time() - YOUNG
+            try:
+                asking.connect(address)
+            except ConnectionRefusedError:
+                if old:
+                    path.unlink()
+
+
+def _without_port(node: Any, routes: Any) -> None:
+    node.http_application = RoutingApplication(routes)
+    node.http_server = HTTPServer(node.http_application)
+    node.http_server.port = 0  # Dask names it in settings of its plots that nothing reads here
+
+
+def _listen(path: Path) -> socket.socket:
+    """Return a socket that listens, for this user alone."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    before = os.umask(0o177)
+    try:
+        with rendezvous.short(str(path)) as address:
+            sock.bind(address)
+        sock.listen(128)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return sock
