@@ -10,6 +10,7 @@ import distributed
 
 from jupyter_gpu import gpu
 
+dask: Any = distributed  # it has no types
 _SIZE, _PARTS = 10_000_000, 10
 _SECONDS = 60
 
@@ -20,8 +21,8 @@ def measure(rounds: int) -> None:
     found: dict[str, list[float]] = {"grow": [], "bare": [], "retire": []}
     with (
         gpu.client() as client,
-        distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
-        distributed.Client(cluster, set_as_default=False) as other,
+        dask.LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        dask.Client(cluster, set_as_default=False) as other,
     ):
         client.submit(int).result(_SECONDS)
         for _ in range(rounds + 1):
@@ -34,8 +35,8 @@ def measure(rounds: int) -> None:
 
 def _grow(client: Any) -> float:
     """Return the time from the wish for another GPU to the result of a task there: the other worker is busy."""
-    go = distributed.Event(f"go-{time.monotonic_ns()}", client=client)
-    busy = client.submit(lambda name: distributed.Event(name).wait(), go.name, pure=False)
+    go = dask.Event(f"go-{time.monotonic_ns()}", client=client)
+    busy = client.submit(lambda name: dask.Event(name).wait(), go.name, pure=False)
     while not any(client.processing().values()):
         time.sleep(0.01)
     began = time.perf_counter()

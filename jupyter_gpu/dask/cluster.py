@@ -49,12 +49,12 @@ DAYS = 3650
 """Days that the certificate is valid: as long as a program may run."""
 
 
-class UserClient(distributed.Client):  # type: ignore[misc] # it has no types
+class UserClient(distributed.Client):
     """A client that knows where the Jupyter server shows the scheduler's pages."""
 
     def __init__(self, page: str, address: str, **settings: Any) -> None:
         self._page = page
-        super().__init__(address, **settings)
+        super().__init__(address, **settings)  # type: ignore[no-untyped-call] # it has no types
 
     @property
     def dashboard_link(self) -> str:

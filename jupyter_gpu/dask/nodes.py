@@ -23,7 +23,7 @@ YOUNG = 60.0
 """Seconds in which a socket that nobody listens at may belong to a scheduler that is about to."""
 
 
-class UserScheduler(Scheduler):  # type: ignore[misc] # it has no types
+class UserScheduler(Scheduler):
     """A scheduler with its pages at the socket ``pages``; ``None``: without."""
 
     def __init__(self, pages: str | None, **settings: Any) -> None:
@@ -44,7 +44,7 @@ class UserScheduler(Scheduler):  # type: ignore[misc] # it has no types
         await super().close(*reasons, **settings)
 
 
-class UserWorker(Worker):  # type: ignore[misc] # it has no types
+class UserWorker(Worker):
     """A worker without pages."""
 
     def start_http_server(self, routes: Any, *_: Any, **__: Any) -> None:
@@ -65,7 +65,8 @@ def remove_dead(folder: Path) -> None:
 
 
 def _without_port(node: Any, routes: Any) -> None:
-    node.http_application = RoutingApplication(routes)
+    application: Any = RoutingApplication  # it has no types
+    node.http_application = application(routes)
     node.http_server = HTTPServer(node.http_application)
     node.http_server.port = 0  # Dask names it in settings of its plots that nothing reads here
 

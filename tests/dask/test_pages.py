@@ -96,7 +96,7 @@ def test_websocket_is_passed_on_to_pages_of_this_server_alone(server: Server) ->
 
 def test_scheduler_does_not_learn_who_asked(server: Server) -> None:
     """Neither token nor cookie is passed on; the answer comes as it is."""
-    heard = []
+    heard: list[str] = []
 
     def answer() -> None:
         with listening.accept()[0] as asked:
