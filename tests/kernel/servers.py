@@ -131,15 +131,21 @@ def serve_soft(folders: pytest.TempPathFactory) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def serve(
-    folder: Path, state: Path, *arguments: str, gpus: int = GPUS, env: dict[str, str] | None = None
+    folder: Path,
+    state: Path,
+    *arguments: str,
+    gpus: int = GPUS,
+    env: dict[str, str] | None = None,
+    terminals: bool = False,
 ) -> Iterator[Server]:
     """Run a server with all files below ``folder``, on simulated GPUs in ``state``; or of the user with ``env``."""
+    extra = ("jupyter_server_terminals",) if terminals else ()
     env = env or environment(folder)
     command = [sys.executable, "-c", SERVER, str(first_minor()), "--allow-root", "--no-browser", "--ServerApp.port=0"]
     options = [
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={folder}",
-        f"--ServerApp.jpserver_extensions={extensions()}",
+        f"--ServerApp.jpserver_extensions={extensions(*extra)}",
         f"--GpuExtension.simulated_gpus={gpus}",
         f"--GpuExtension.state_dir={state}",
         *arguments,

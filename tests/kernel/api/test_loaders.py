@@ -25,7 +25,8 @@ gpu.resize(1)
 FUTURES = "from concurrent.futures import ProcessPoolExecutor as P\nimport multiprocessing as mp\n"
 LIBRARIES = {
     "joblib": (
-        "from joblib import Parallel, delayed\npids = Parallel(n_jobs=2)(delayed(keep)(i) for i in range(2))",
+        "from joblib import Parallel, delayed\n"
+        "pids = set(Parallel(n_jobs=2)(delayed(keep)(i) for i in range(2)))",  # one worker, if the other starts late
         "a joblib (loky) worker",
     ),
     "dask": (

@@ -141,7 +141,7 @@ def _serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Machine]:
     original = servers.environment
     standin = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_STANDIN")}
     patch.setattr(servers, "environment", lambda folder: original(folder) | standin)
-    with serve(own, folder / "state", "--GpuExtension.enforcement=soft", gpus=0) as server:
+    with serve(own, folder / "state", "--GpuExtension.enforcement=soft", gpus=0, terminals=True) as server:
         await_(lambda: server.status()["total"] == 3000)
         machine = Machine(server, own)
         machine.uuids = uuids
@@ -306,7 +306,8 @@ def test_enforced_mode_sets_nothing(machine: Machine) -> None:
     folder = Path("/tmp") / f"jg-{os.getpid()}-{os.urandom(4).hex()}"
     folder.mkdir()
     try:
-        with serve(folder, machine.folder.parent / "state", "--GpuExtension.enforcement=required", gpus=0) as server:
+        required = "--GpuExtension.enforcement=required"
+        with serve(folder, machine.folder.parent / "state", required, gpus=0, terminals=True) as server:
             await_(lambda: server.status()["total"] == 3000)
             guarded = Machine(server, folder)
             guarded.have(1)
