@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import warnings
 from collections.abc import Generator
 from contextlib import nullcontext
 from pathlib import Path
@@ -64,6 +65,8 @@ there at the beginning."""
 
 
 TIMER = pytest.StashKey[object]()
+CLEARED = pytest.StashKey[str]()
+"""The group before whose properties the garbage of earlier groups was collected."""
 
 
 def missing(marker: str) -> bool:
@@ -115,8 +118,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=2))
             if not item.nodeid.startswith(NODES) and not existing.choice().context:
                 item.add_marker("plane")
-        elif not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        elif not is_property(item):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def is_property(item: pytest.Item) -> bool:
+    """Tell whether hypothesis looks for an example that breaks the test."""
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+
+
+def clear(item: pytest.Item) -> None:
+    """Collect the garbage of earlier groups before the first property of a group.
+
+    A property makes much garbage, so what other tests left open was often found in one, which has no other chance.
+    """
+    group = group_of(item.nodeid)
+    if is_property(item) and item.session.stash.get(CLEARED, None) != group:
+        item.session.stash[CLEARED] = group
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()
 
 
 def turn(group: str) -> tuple[int, bool]:
@@ -180,6 +200,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Count lines only in tests of decisions, and in no process or thread that the others start."""
+    clear(item)
     with nullcontext() if is_counted(item.nodeid) else uncounted():
         return (yield)
 
