@@ -97,10 +97,10 @@ while True:
     while len(held) < count:
         one = socket.socket(socket.AF_UNIX)
         one.connect(f"{folder}/node.sock")
-        one.sendall(b'{"get": "node"}\\n')
         held.append(one)
         one.settimeout(30)
         try:
+            one.sendall(b'{"get": "node"}\\n')
             one.recv(100)
         except OSError:
             pass
