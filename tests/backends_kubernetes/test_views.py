@@ -110,6 +110,16 @@ def test_each_trouble_has_a_condition(fields: dict[str, Any], expected: list[str
     assert types(compose(0, known_state(**fields), Settings())) == expected
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "The GPU of this node is simulated: it can"), (2, "All 2 GPUs of this node are simulated: they")],
+)
+def test_simulated_gpus_are_told_in_their_number(count: int, words: str) -> None:
+    """One GPU is no "they"."""
+    (told,) = compose(0, known_state(node=Node("n", True, inventory(count))), Settings()).conditions
+    assert told.message.startswith(words)
+
+
 ANNOTATION = st.text(max_size=30) | st.sampled_from(
     [encode(requested(2)), encode(allocated([0, 7])), encode(attached([1], draining=[0]))]
 )

@@ -10,8 +10,9 @@ MAX_MESSAGE = 1024
 
 def simulated(count: int) -> Condition:
     """Say that the GPUs are not real."""
-    what = "The GPU of this node is" if count == 1 else f"All {count} GPUs of this node are"
-    return _condition("Simulated", f"{what} simulated: they can be opened and show load, but compute nothing.")
+    one = "The GPU of this node is simulated: it can be opened and shows load, but computes nothing."
+    all_of = f"All {count} GPUs of this node are simulated: they can be opened and show load, but compute nothing."
+    return _condition("Simulated", one if count == 1 else all_of)
 
 
 def not_answered() -> Condition:
