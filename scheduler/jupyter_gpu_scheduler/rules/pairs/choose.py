@@ -88,29 +88,7 @@ class PairChooser:
         index = self._index_for_new(pod)
         if index is None or not len(index.nearest):
             return {}
-        known, terms = self._pod_nodes(pod, names), Terms(self._rules, pod.asks)
-        best: dict[Location, tuple[str, int] | None] = {}  # nodes on one switch have the same best other node
-        found: dict[str, int] = {}
-        for name in names:
-            here = known[name]
-            if here is None:
-                continue
-            location, points = here
-            if location not in best:
-                best[location] = self._best_at(location, (), index, terms)
-            there = best[location]
-            if there and there[0] == name:
-                there = self._best_at(location, (name,), index, terms)
-            if there:
-                found[name] = points + there[1]
-        return found
-
-    def _best_at(
-        self, location: Location, without: Collection[str], index: _Index, terms: Terms
-    ) -> tuple[str, int] | None:
-        """Return the best node for the GPUs of a pod at a location, and the points beside those of the pod's node."""
-        found = index.nearest.best(location, without, terms.relation)
-        return (found.node, terms.switch(index.uplinks.use(location)) - found.cost) if found else None
+        return {name: points for name, points, _ in self._beside_all(pod, names, index)}
 
     def beside(self, pod: PodState, name: str) -> Pair | None:
         """Return the pair of a node, which takes a pod, and the best other one; ``None``: none can serve it now."""
@@ -148,8 +126,13 @@ class PairChooser:
 
     def _others(self, pod: PodState, names: Sequence[str], index: _Index) -> Iterator[_Candidate]:
         """Yield each node that can take the pod, with the best other node for the GPUs."""
+        for name, points, found in self._beside_all(pod, names, index):
+            yield _Candidate(-points, found.growth, True, found.node, name)
+
+    def _beside_all(self, pod: PodState, names: Sequence[str], index: _Index) -> Iterator[tuple[str, int, Rated]]:
+        """Yield each node that can take the pod, the billionths of points of its best pair, and that other node."""
         terms, answers = Terms(self._rules, pod.asks), self._pod_nodes(pod, names)
-        nearest: dict[Location, tuple[Rated | None, int]] = {}
+        nearest: dict[Location, tuple[Rated | None, int]] = {}  # nodes on one switch have the same best other node
         for name in names:
             known = answers[name]
             if known is None:
@@ -162,7 +145,7 @@ class PairChooser:
             if found and found.node == name:
                 found = index.nearest.best(location, (name,), terms.relation)
             if found:
-                yield _Candidate(found.cost - points - switch, found.growth, True, found.node, name)
+                yield name, points + switch - found.cost, found
 
     def _pod_nodes(self, pod: PodState, names: Iterable[str]) -> Mapping[str, tuple[Location, int] | None]:
         """Return where each node is and its points as the pod's node; ``None`` if it can't take the pod."""
