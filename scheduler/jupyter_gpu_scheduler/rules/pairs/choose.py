@@ -132,20 +132,28 @@ class PairChooser:
     def _beside_all(self, pod: PodState, names: Sequence[str], index: _Index) -> Iterator[tuple[str, int, Rated]]:
         """Yield each node that can take the pod, the billionths of points of its best pair, and that other node."""
         terms, answers = Terms(self._rules, pod.asks), self._pod_nodes(pod, names)
-        nearest: dict[Location, tuple[Rated | None, int]] = {}  # nodes on one switch have the same best other node
+        best: dict[
+            Location, tuple[Rated, int] | tuple[None, int]
+        ] = {}  # nodes on one switch have the same best other node
         for name in names:
             known = answers[name]
             if known is None:
                 continue
             location, points = known
-            if location not in nearest:
-                found = index.nearest.best(location, (), terms.relation)
-                nearest[location] = (found, terms.switch(index.uplinks.use(location)))
-            found, switch = nearest[location]
-            if found and found.node == name:
-                found = index.nearest.best(location, (name,), terms.relation)
-            if found:
-                yield name, points + switch - found.cost, found
+            there = best.get(location)
+            if there is None:
+                there = best[location] = self._best_at(location, (), index, terms)
+            if there[0] and there[0].node == name:
+                there = self._best_at(location, (name,), index, terms)
+            if there[0]:
+                yield name, points + there[1], there[0]
+
+    def _best_at(
+        self, location: Location, without: Collection[str], index: _Index, terms: Terms
+    ) -> tuple[Rated, int] | tuple[None, int]:
+        """Return the best node for the GPUs of a pod at a location, and the points beside those of the pod's node."""
+        found = index.nearest.best(location, without, terms.relation)
+        return (found, terms.switch(index.uplinks.use(location)) - found.cost) if found else (None, 0)
 
     def _pod_nodes(self, pod: PodState, names: Iterable[str]) -> Mapping[str, tuple[Location, int] | None]:
         """Return where each node is and its points as the pod's node; ``None`` if it can't take the pod."""
