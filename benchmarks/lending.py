@@ -1,4 +1,4 @@
-"""What the pods of a shared GPU wait beside a guest, which runs while they do nothing, and without it.
+"""Waits of the pods of a shared GPU beside a guest, which runs while they do nothing, and without it.
 
 In simulated time, for owners that use a part of what is guaranteed to them, and with the server of the arbiter and
 programs of their own: rounds with and without a guest, in turn, so that both meet the same machine.

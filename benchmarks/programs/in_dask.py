@@ -1,4 +1,4 @@
-"""What `benchmarks.dask_workers` runs in a kernel. It is sent as text."""
+"""The program that `benchmarks.dask_workers` runs in a kernel. It is sent as text."""
 
 import json
 import subprocess

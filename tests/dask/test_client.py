@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.remote import certificates
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import Server, await_, serve_soft
+from tests.kernel.servers import Server, await_
 from tests.worker.test_processes import gone
 
 IMPORTS = """
@@ -47,13 +47,6 @@ def listening(pid: int) -> list[str]:
         with suppress(FileNotFoundError):  # it was closed just now
             sockets.add(str(link.readlink()))
     return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run one server for the module."""
-    with serve_soft(tmp_path_factory) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

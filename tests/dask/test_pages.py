@@ -22,17 +22,10 @@ from jupyter_gpu.dask import nodes
 from jupyter_gpu.dask.child import Child
 from jupyter_gpu.dask.rules.words import Schedule
 from jupyter_gpu.remote import certificates
-from tests.kernel.servers import Server, serve_soft
+from tests.kernel.servers import Server
 
 NAME, RUNS = "0123456789abcdef", "fedcba9876543210"
 PAGES = f"{rendezvous.DASK}{RUNS}/"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run one server for the module."""
-    with serve_soft(tmp_path_factory) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def test_worker_that_runs(milli: int, gpus: tuple[GpuShare, ...], words: str, mu
 
 @given(any_.pod_workers)
 def test_each_worker_has_words(worker: PodWorker) -> None:
-    """Of one that does not run, the state alone decides."""
+    """The state alone decides for one that does not run."""
     assert distance(worker).startswith(("Other node", "This node"))
     assert state(worker)
     assert amount(worker)

@@ -152,7 +152,7 @@ def test_binding_carries_the_part_of_the_other_node(world: NewPods) -> None:
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("error", [Conflict(409, "Conflict", "changed"), Unavailable(0, "", "away")])
 def test_binding_without_an_answer(world: NewPods, error: KubeError, done: bool) -> None:
-    """What the pod says then is what holds: it is bound with its part, or all is free again and tried again."""
+    """The pod's own state decides then: it is bound with its part, or all is free again and tried again."""
     world.create("a", 2)
     world.api.error, world.api.done = error, done
     why = world.bind("a", "n0", shown=False)
@@ -249,7 +249,7 @@ def test_set_of_a_new_pod_is_on_one_node(world: NewPods) -> None:
 
 
 def test_limit_counts_the_part(world: NewPods) -> None:
-    """Of a wish of two, one is permitted: that is the part, and nothing is left for another pod."""
+    """One of the two GPUs of a wish is permitted: that is the part, and nothing is left for another pod."""
     world.limited(2)
     world.settle()
     world.create("a", 2)
@@ -264,7 +264,7 @@ def test_limit_counts_the_part(world: NewPods) -> None:
 
 
 def test_kube_scheduler_is_made_to_ask_again_once_a_pair_serves_a_pod(world: NewPods) -> None:
-    """Of each kind for the next one, which stands in no line; if that does not help, it waits for something else."""
+    """The next pod of each kind, which stands in no line, is asked for; if that does not help, it waits on."""
     kinds: list[str] = []
 
     def write(decisions: Iterable[Decision], kind: str) -> None:

@@ -81,7 +81,7 @@ def running(kernels: WorkerKernels) -> set[str]:
 
 
 async def test_kernels_end_with_their_processes(pod: WorkerPod) -> None:
-    """Of one that is killed, also while no server runs; those of others stay."""
+    """The kernels of a killed one end, also while no server runs; those of others stay."""
     one, two, three = (subprocess.Popen(["sleep", "600"]) for _ in range(3))
     try:
         async with served(pod) as kernels:

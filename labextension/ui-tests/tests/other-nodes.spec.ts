@@ -7,7 +7,7 @@ import { JupyterServer } from './server';
 const ROOT = resolve(__dirname, '..', '..', '..');
 const DARK = 'JupyterLab Dark';
 
-/** What `tests/worker/page.py` tells. */
+/** The words of `tests/worker/page.py`. */
 interface IPods {
   readonly socket: string;
   readonly hub: string;

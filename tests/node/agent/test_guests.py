@@ -99,7 +99,7 @@ _shares = st.sampled_from([GpuShare(A, 1000), GpuShare(A, 600, 25), GpuShare(A, 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | _shares), max_size=12))
 def test_nothing_is_open_twice(steps: list[tuple[str, GpuShare | None]]) -> None:
-    """Whatever is decided in which order: time and memory of what is open are at most the GPU; a whole GPU is alone."""
+    """Time and memory of what is open are at most the GPU in any order of decisions; a whole GPU is alone."""
     have: dict[str, GpuShare] = {}
     for pod, wanted in steps:
         others = [holding(name, share) for name, share in have.items() if name != pod]

@@ -194,7 +194,7 @@ def waits(uid: str, ticket: int, offered: Sequence[str] | None, on: str = "", **
 
 
 def test_no_pod_overtakes_one_that_could_have_a_pair() -> None:
-    """Who waits first, and could start with another node's GPUs, is first; one that waits for something else is not."""
+    """The first pod that could start with another node's GPUs is first; one that waits for something else is not."""
     snapshot = racks([("1", "2")], {"2": 1})
     chooser, me = PairChooser(snapshot, PAIRS), anywhere(wants=1)
     for first, fits in (

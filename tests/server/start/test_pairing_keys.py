@@ -50,7 +50,7 @@ async def keys_of(known: Plugin) -> AsyncIterator[PairingKeys]:
 
 @asynccontextmanager
 async def workers_of(known: Plugin) -> AsyncIterator[KnownWorkers]:
-    """What a server in the pod knows of its workers."""
+    """The workers that a server in the pod knows."""
 
     def see(update: PodUpdate) -> None:
         if update.pod is not None:

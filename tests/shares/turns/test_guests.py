@@ -82,7 +82,7 @@ class World:
 
 @given(_steps)
 def test_an_owner_waits_for_a_guest_no_longer_than_its_lease(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever the guest wants, gives back or claims about its work; and it never runs while an owner waits."""
+    """The guest may want, give back and claim anything; it never runs while an owner waits."""
     world = World()
     for step, name, amount in steps:
         world.at(world.now + amount)
@@ -174,7 +174,7 @@ def test_guests_take_turns_with_each_other() -> None:
 
 
 def test_programs_of_a_guest_are_never_far_ahead() -> None:
-    """What they had queued would be what an owner waits for; the guest is asked for the GPU as soon as one asks."""
+    """An owner would wait for all that they had queued; the guest is asked for the GPU as soon as one asks."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"ann": Terms(1), "eve": Terms(0, 1024)}, 0)
     guest, _ = manager.join("eve", 0)
@@ -193,7 +193,7 @@ def test_programs_of_a_guest_are_never_far_ahead() -> None:
 
 
 def test_books_of_a_guest_are_outside_of_co_adjustment() -> None:
-    """What others do not use is not lent to it as earnings, and its user sees a thousandth."""
+    """It earns nothing by time that others do not use, and its user sees a thousandth."""
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"ann": Terms(1000 - 1), "eve": Terms(0, 1024)}, 0)
     books = GpuBooks(Elastic(), 0)

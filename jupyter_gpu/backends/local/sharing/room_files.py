@@ -28,7 +28,7 @@ class RoomFiles:
         self._state = state
         self._folder = folder
         self.written: Rooms = {}
-        """What the files say."""
+        """The text of the files, as it was read."""
 
     def begin(self, pods: Iterable[str]) -> None:
         """Remove what an earlier arbiter wrote for these pods."""

@@ -25,7 +25,7 @@ from .places import is_first
 
 
 class Admission(NamedTuple):
-    """What the Binding of a pod carries."""
+    """The annotations that the Binding of a pod carries."""
 
     allocated: Allocated
     part: WorkerPart | None = None

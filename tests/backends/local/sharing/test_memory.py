@@ -30,7 +30,7 @@ def program(machine: Machine, of: Remote, *commands: str) -> Program:
 
 
 def has(of: Remote) -> list[dict[str, int]]:
-    """What is attached, without the GPU's name."""
+    """Return what is attached, without the GPU's name."""
     shares = (of.ask("view").get("attached") or {}).get("shares", [])
     return [{key: value for key, value in share.items() if key != "uuid"} for share in shares]
 

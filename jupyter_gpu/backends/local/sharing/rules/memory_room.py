@@ -55,7 +55,7 @@ class FoundRoom(NamedTuple):
 
 
 Rooms = Mapping[str, tuple[FoundRoom, ...]]
-"""What there is room for, by pod."""
+"""The decisions for which there is room, by pod."""
 _read_found = strict.list_of(FoundRoom.from_json, MAX_FOUND)
 
 
