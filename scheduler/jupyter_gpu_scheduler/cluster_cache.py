@@ -74,7 +74,9 @@ class ClusterCache:
         self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
         self._answer_heap: list[tuple[float, str]] = []  # when to answer which of them, soonest first
         self._pods: dict[str, PodRecord] = {}
-        self.notebooks = Notebooks(self.snapshot, self._pods, settings.workers, settings.policy, clocks)
+        self.notebooks = Notebooks(
+            self.snapshot, self._pods, settings.workers, settings.policy, clocks, self.owners.limits_by_kind
+        )
         self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -159,9 +161,11 @@ class ClusterCache:
 
     def _update_terms(self, owners: Iterable[Owner]) -> None:
         """Compute the terms of these owners' pods again, and put the pods that they change into the snapshot."""
-        for owner in owners if self._complete else ():
+        changed = tuple(owners) if self._complete else ()
+        for owner in changed:
             for state in self.owners.update_terms(owner):
                 self._put_state(state)
+        self.notebooks.terms_changed(changed)
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------

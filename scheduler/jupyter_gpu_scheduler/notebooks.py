@@ -6,12 +6,14 @@ that is decided and not confirmed yet counts as written, as a decision about GPU
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from jupyter_gpu.model.annotations import Requested
+from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
+from jupyter_gpu_scheduler.rules.pairs.permits import LimitsOf
 from jupyter_gpu_scheduler.rules.pairs.reach import Reach
 from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, may_be_split, on_own_node
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
@@ -51,13 +53,15 @@ class Notebooks:
         settings: NotebookWorkerSettings,
         policy: Policy,
         clocks: Clocks,
+        limits_of: LimitsOf = lambda _: None,
     ) -> None:
         self._snapshot = snapshot
+        self._limits_of = limits_of
         self._records = records
         self._namespaces = frozenset(settings.namespaces)
         self._grace = settings.grace_seconds
         self._asks = {CPU: settings.cpu, MEMORY: settings.memory}
-        self._splitter = Splitter(snapshot, PairPolicy(policy, worker=self._asks), settings.per_pod)
+        self._splitter = Splitter(snapshot, PairPolicy(policy, worker=self._asks), settings.per_pod, limits_of)
         self._reach = Reach(snapshot, settings.per_pod)
         self._now = clocks.now
         self._elapsed = clocks.elapsed
@@ -170,6 +174,12 @@ class Notebooks:
         if not now:
             del self._promised[uid]
         return tuple(there.values()), tuple(made), tuple(promised - now)
+
+    def terms_changed(self, owners: Collection[Owner]) -> None:
+        """Note that limits of these owners may have changed: other nodes may be permitted more now."""
+        known = ((uid, self._snapshot.pod(uid)) for uid in self._waiting)
+        found = (uid for uid, pod in known if pod and pod.owner in owners and self._limits_of(pod.owner))
+        self._stirred.update(dict.fromkeys(found))
 
     def on(self, node: str) -> tuple[str, ...]:
         """Return the notebooks on a node: what it can ever serve may have changed."""

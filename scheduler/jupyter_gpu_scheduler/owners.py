@@ -250,6 +250,17 @@ class Owners:
         """Return the owners whose pods need new terms when a node gets other kinds of GPUs."""
         return tuple(owner for owner, found in self._owners.items() if found.limits.models or found.limits.memory)
 
+    def limits_by_kind(self, owner: Owner) -> OwnerLimits | None:
+        """Return the limits of an owner if they count kinds of GPUs, with what is reclaimed; ``None``: they do not."""
+        found = self._owners.get(owner)
+        if found is None or not (found.limits.models or found.limits.memory):
+            return None
+        return self._with_reclaimed(found.limits, self._snapshot.owned(owner))
+
+    def _with_reclaimed(self, limits: OwnerLimits, pods: Iterable[PodState]) -> OwnerLimits:
+        back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
+        return replace(limits, reclaimed=back) if back else limits
+
     def _under_terms(
         self, owner: Owner, found: OwnerRecord, new: PodState | None, holds: int, claims: int
     ) -> Iterator[PodState]:
@@ -305,8 +316,7 @@ class Owners:
         return _changed(new, pods, after)
 
     def _all_terms(self, found: OwnerRecord, pods: list[PodState]) -> Mapping[str, PodTerms]:
-        back = {pod.uid: milli for pod in pods if (milli := self._reclaimed.get(pod.node, {}).get(pod.uid))}
-        limits = replace(found.limits, reclaimed=back) if back else found.limits
+        limits = self._with_reclaimed(found.limits, pods)
         known = terms(self._snapshot, pods, limits, stored=found.grace.since, now=self._now(), fair=self._fair)
         found.grace, found.reclaims_at, found.is_within = known.grace, known.reclaims_at, known.is_within
         return known.pods

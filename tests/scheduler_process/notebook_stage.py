@@ -55,6 +55,8 @@ class Cluster:
         self._version = 0
         self._settings = SchedulerSettings(workers=NotebookWorkerSettings(**{"namespaces": ("ns",), **workers}))
         self.writes = 0
+        self.given_back = 0
+        """Milli that pods were given and lost again."""
         self.restart()
 
     def restart(self) -> None:
@@ -137,6 +139,7 @@ class Cluster:
 
     def _write(self, uid: str, allocated: Allocated) -> None:
         self.writes += 1
+        self.given_back += max(0, self.has(uid) - total(allocated.shares))
         pending_write = self.cache.assume(uid, allocated)
         body = json.loads(json.dumps(self.pods[uid]))
         words = {ALLOCATED: encode(allocated)}

@@ -311,9 +311,9 @@ def test_set_is_on_one_node_within_the_limit() -> None:
 @pytest.mark.parametrize(
     ("on", "wants", "most", "found"),
     [
-        ("n0", 2, 1, {"A100": 1000}),
+        ("n0", 2, 1, {"A100": 1000, "L4": 1000}),
         ("n0", 2, 2, {"A100": 1000, "L4": 1000}),
-        ("n1", 4, 1, {"A100": 1000}),
+        ("n1", 4, 1, {"A100": 1000, "L4": 1000}),
         ("n2", 3, 1, {"A100": 1000, "L4": 1000}),
         ("n2", 3, 2, {"A100": 2000, "L4": 1000}),
     ],
@@ -340,12 +340,90 @@ def test_limit_of_memory_holds_across_nodes() -> None:
         world.notebook("a", 3)
         world.settle()
         assert most / 2 <= world.of_kind()["GiB"] <= most
+        if most == 120:
+            assert world.of_kind() == {"A": 1000, "B": 1000, "GiB": 120}, "one here, and one of twice the size there"
+
+
+def test_notebook_is_served_elsewhere_once_a_limit_permits_it() -> None:
+    """Its own node has no GPU of the model, so its own terms say nothing of that."""
+    world = Cluster()
+    world.kinds = {"n0": ("L4", 24), "n1": ("A100", 80), "n2": ("A100", 80)}
+    world.restart()
+    for most in (0, 1, 2):
+        world.limited(models=[{"model": "A100", "max": most}])
+        world.notebook("a", 3)
+        world.settle()
+        assert world.of_kind()["A100"] == most * 1000
+
+
+def test_part_comes_home_only_where_limits_permit_the_gpus_there() -> None:
+    """Those of the own node are twice as large: the limit of memory permits one of them or two of the others."""
+    world = Cluster()
+    world.kinds = {"n0": ("B", 80), "n1": ("A", 40), "n2": ("A", 40)}
+    world.restart()
+    world.limited(memory="80Gi")
+    world.notebook("b", 1)
+    world.annotate("b", **{USERNAME: "bob"})
+    world.settle()
+    world.notebook("a", 2)
+    world.settle()
+    assert world.of_kind()["A"] == 2000
+    world.remove("b")
+    world.settle()
+    assert (world.has("a"), world.of_kind()["A"]) == (0, 2000)
+    world.limited(memory="120Gi")
+    world.settle()
+    assert (world.has("a"), world.of_kind()["A"]) == (1000, 1000)
+
+
+KINDS = some.one_of(
+    some.permutations([("A100", 40), ("A100", 80), ("L4", 24)]),
+    some.permutations([("A100", 40), ("A100", 80), ("A100", 80)]),
+)
+MEMORY = some.integers(20, 240).map("{}Gi".format)
+MODELS = some.integers(0, 3).map(lambda most: [{"model": "A100", "max": most}])
+MAXIMA = some.one_of(
+    some.fixed_dictionaries({"memory": MEMORY}),
+    some.fixed_dictionaries({"models": MODELS}, optional={"memory": MEMORY, "most": some.integers(1, 4)}),
+)
+GROWING = some.lists(
+    some.tuples(some.sampled_from([("a", "n0"), ("b", "n1")]), some.sampled_from([0.5, 1.5, 2, 3, 4])),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=20)
+@given(KINDS, MAXIMA, GROWING)
+def test_parts_are_what_workers_get_and_nobody_loses_anything(
+    kinds: Sequence[tuple[str, int]], maxima: dict[str, Any], wishes: Sequence[Any]
+) -> None:
+    """Whatever kinds of GPUs the nodes have, while wishes only grow and limits stay."""
+    world = Cluster()
+    world.kinds = dict(zip(NODES, kinds, strict=True))
+    world.limited(**maxima)
+    world.restart()
+    wanted: dict[str, float] = {}
+    for (uid, on), amount in wishes:
+        wanted[uid] = max(amount, wanted.get(uid, 0))
+        world.notebook(uid, wanted[uid], on)
+        world.settle()
+        for name in wanted:
+            for part in world.parts(name):
+                assert world.has(f"{name}-{part.id}") == part.milli
+        found = world.of_kind()
+        assert found["GiB"] <= int(maxima.get("memory", "999Gi").removesuffix("Gi"))
+        assert found["A100"] <= 1000 * next((one["max"] for one in maxima.get("models", ())), 99)
+        assert found["A100"] + found["L4"] <= 1000 * maxima.get("most", 99)
+    assert world.given_back == 0
+
 
 
 STEP = some.one_of(
     some.tuples(some.just("wish"), some.sampled_from([("a", "n0"), ("b", "n1"), ("c", "n2")]), some.integers(0, 4)),
     some.tuples(some.just("set"), some.sampled_from([("a", "n0"), ("b", "n1")]), some.integers(1, 3)),
     some.tuples(some.just("limit"), some.integers(1, 4), some.none()),
+    some.tuples(some.just("memory"), some.integers(1, 20).map(lambda tens: 10 * tens), some.none()),
     some.tuples(some.just("open"), some.sampled_from(["a-w1", "b-w1", "a", "b"]), some.booleans()),
     some.tuples(some.just("restart"), some.none(), some.none()),
     some.tuples(some.just("follow"), some.none(), some.none()),
@@ -358,6 +436,8 @@ STEP = some.one_of(
 def test_any_history_keeps_limits_and_gives_nothing_twice(steps: Sequence[Any]) -> None:
     """Whatever happens between: Σ of an owner within the limit, no GPU twice, and a new leader changes nothing."""
     world = Cluster()
+    world.kinds = {"n0": ("A", 80), "n1": ("B", 40), "n2": ("A", 80)}
+    world.restart()
     for kind, who, what in steps:
         if kind == "wish":
             world.notebook(who[0], what, who[1])
@@ -365,6 +445,9 @@ def test_any_history_keeps_limits_and_gives_nothing_twice(steps: Sequence[Any]) 
             world.notebook(who[0], wish(1000, set=1000 * what), who[1])
         elif kind == "limit":
             world.limited(who)
+            world.time += 10**6
+        elif kind == "memory":
+            world.limited(memory=f"{who}Gi")
             world.time += 10**6
         elif kind == "open" and who in world.pods and ATTACHED in world.pods[who]["metadata"]["annotations"]:
             attached = decode_attached(world.pods[who]["metadata"]["annotations"][ATTACHED])
@@ -377,8 +460,9 @@ def test_any_history_keeps_limits_and_gives_nothing_twice(steps: Sequence[Any]) 
         elif kind == "settle":
             world.settle()
         world.reconcile()
-        most = world.limit["spec"]["max"] * 1000 if world.limit else 10**6
-        assert sum(map(world.has, world.pods)) <= most
+        most = world.limit["spec"] if world.limit else {}
+        assert sum(map(world.has, world.pods)) <= 1000 * most.get("max", 99)
+        assert world.of_kind()["GiB"] <= int(most.get("memory", "999Gi").removesuffix("Gi"))
         for name in NODES:
             assert not world.cache.snapshot.contested(name)
     world.settle()

@@ -14,7 +14,8 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Requested
 from jupyter_gpu.model.gpu import Gpu, total
 from jupyter_gpu.model.service import Relation, WorkerPart
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
-from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, granted, may_be_split, most_here, on_own_node
+from jupyter_gpu_scheduler.rules.pairs.amounts import most_here
+from jupyter_gpu_scheduler.rules.pairs.split import Splitter, Worker, granted, may_be_split, on_own_node
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.pairs.workers import as_worker, promise, promise_uid
 from jupyter_gpu_scheduler.rules.queue.decide import decide

@@ -196,9 +196,9 @@ class Division:
     # --- kinds of GPUs ------------------------------------------------------------------------------------------------
 
     def _kinds_for(self, pod: PodState) -> frozenset[GpuKind]:
-        """Return the kinds of GPUs that a pod can get where it is; while it has no node, anywhere."""
+        """Return the kinds of GPUs that a pod can get where it is, or as a worker will be; without a node, anywhere."""
         wish = pod.requested.wish if pod.requested else None
-        kinds = self._snapshot.gpu_kinds(pod.node)
+        kinds = self._snapshot.gpu_kinds(pod.node or (pod.nominated if pod.notebook else ""))
         return frozenset(kind for kind in kinds if wish is None or fits(kind, wish, MILLI_PER_GPU))
 
     def _kinds_held(self, pod: PodState) -> frozenset[GpuKind]:

@@ -16,16 +16,15 @@ What no node can serve now waits in the own node's line alone: a pod in two line
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
-from jupyter_gpu.model.feasible import refuse
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.service import WorkerPart
 from jupyter_gpu.model.use_class import UseClass, use_class
+from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, known_fits
 from jupyter_gpu_scheduler.rules.queue.queue_pass import QueuePass
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
@@ -33,7 +32,9 @@ from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
+from .amounts import most_here, movable
 from .choose import LOCAL, PairChooser
+from .permits import LimitsOf, Permits, bound_of, keeping, oldest, permits_by_kind
 from .sets import alone, has_set, kept, left, set_of
 from .terms import PairPolicy
 from .workers import own_part
@@ -56,8 +57,11 @@ class Worker(NamedTuple):
 class Splitter:
     """Divides wishes of running notebooks in one snapshot."""
 
-    def __init__(self, snapshot: ClusterSnapshot, rules: PairPolicy, most: int) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, rules: PairPolicy, most: int, limits_of: LimitsOf = lambda _: None
+    ) -> None:
         self._snapshot = snapshot
+        self._limits_of = limits_of
         self.chooser = PairChooser(snapshot, rules)
         """The choice of other nodes, which the questions about new pods share."""
         self._most = most  # workers of a notebook
@@ -76,25 +80,62 @@ class Splitter:
             return _changed(parts, {uid: -milli for uid, milli in lost.items()})
         if not may_be_split(wish):
             return parts
-        has, asked = granted(self._snapshot, notebook), (notebook.permitted or wish).milli
+        shares = _shares(self._snapshot, notebook)
+        has, asked = total(shares), (notebook.permitted or wish).milli
         if has < set_of(wish) and not has_set(parts, wish):
-            found = self._with_set(notebook, wish, workers, asked - kept(wish, notebook.has), used)
-            if found:
+            stays = kept(wish, notebook.has)
+            there = self._permits(notebook, wish, _had(notebook, stays), set_of(wish), same=asked - stays)
+            if found := self._with_set(notebook, wish, workers, there, used):
                 return found
-        owed = max(0, min(asked, wish.milli - sum(part.milli for part in parts)) - has)
-        if not owed and (home := self._comes_home(notebook, wish, workers)):
+        rest = wish.milli - sum(part.milli for part in parts)
+        owed = max(0, min(asked, rest) - has)
+        there = self._permits(notebook, wish, shares, rest - has - self._closing(workers), same=owed)
+        amounts = {milli for most in there.amounts() for milli in movable(wish, most) if milli}
+        found = self._placed(notebook, wish, workers, sorted(amounts, reverse=True), "", used, lambda _: there)
+        if found or owed:
+            return found or parts
+        if home := self._comes_home(notebook, wish, workers):
             return _changed(parts, home)
-        if owed:
-            return self._placed(notebook, wish, workers, _movable(wish, owed), "", used) or parts
         for worker in workers:
-            amounts = _may_leave(worker, parts, wish, self._unserved(worker))
-            if amounts and (found := self._placed(notebook, wish, workers, amounts, worker.part.id, used)):
+            moved = _may_leave(worker, parts, wish, self._unserved(worker))
+
+            def without(milli: int, worker: Worker = worker) -> Permits:
+                left = keeping(worker.pod, _had(worker.pod, worker.part.milli - milli), worker.part.milli - milli)
+                return self._permits(notebook, wish, shares, milli, same=milli, worker=left)
+
+            if moved and (found := self._placed(notebook, wish, workers, moved, worker.part.id, used, without)):
                 return found
         return parts
+
+    def _permits(
+        self,
+        notebook: PodState,
+        wish: Wish,
+        keeps: tuple[GpuShare, ...],
+        milli: int,
+        *,
+        same: int,
+        worker: PodState | None = None,
+    ) -> Permits:
+        """Return what limits permit on other nodes of ``milli``, while the notebook ``keeps`` these shares on its own.
+
+        ``same``: what they permit where they permit the same on all nodes; ``worker``: a worker as it would be.
+        """
+        limits = self._limits_of(notebook.owner)
+        if limits is None:
+            return Permits(same, notebook.model_allowances)
+        changed = (keeping(notebook, keeps), *((worker,) if worker else ()))
+        return permits_by_kind(self._snapshot, limits, notebook, with_amount(wish, max(0, milli)), changed)
+
+    def _closing(self, workers: Sequence[Worker]) -> int:
+        """Return the milli that workers still close: only then limits permit their notebook as much again."""
+        return sum(max(0, worker.pod.holds - worker.part.milli) for worker in workers if self._is_up(worker))
 
     def waits(self, notebook: PodState, workers: Sequence[Worker]) -> bool:
         """Tell whether another node could be of use, once it has room."""
         wish = notebook.permitted
+        if notebook.requested and self._limits_of(notebook.owner):
+            wish = notebook.requested.wish  # other nodes may be permitted more
         return bool(wish and wish.milli > granted(self._snapshot, notebook)) or any(map(self._unserved, workers))
 
     def _given_back(self, notebook: PodState, wish: Wish, workers: Sequence[Worker]) -> Counter[str]:
@@ -135,24 +176,35 @@ class Splitter:
                 change = {worker.part.id: -amount}
                 after = _changed(parts, change)
                 beside = left(wish, after, notebook.has)
-                there = replace(_allowed_more(notebook, amount), requested=replace(asked, wish=wish))
+                there = replace(notebook, requested=replace(asked, wish=wish))
                 there = on_own_node(self._snapshot, there, after, anywhere=True)
+                there = self._allowed_at_home(there, worker, amount)
                 if notebook.pod_limit:  # in a fair line it has no standing yet: it must be served as the last
                     there = replace(there, standing=_LAST)
                 if granted(self._snapshot, there) >= (beside.here if has_set(parts, wish) else beside.rest):
                     return change
         return None
 
+    def _allowed_at_home(self, notebook: PodState, worker: Worker, amount: int) -> PodState:
+        """Return a notebook under the terms that it has once a worker has given so much back."""
+        limits = self._limits_of(notebook.owner)
+        if limits is None:
+            return _allowed_more(notebook, amount)
+        left = keeping(worker.pod, _had(worker.pod, worker.part.milli - amount), worker.part.milli - amount)
+        pods = (left if pod.uid == left.uid else pod for pod in self._snapshot.owned(notebook.owner))
+        bound = bound_of(self._snapshot, limits, notebook, pods)
+        return replace(notebook, allowance=bound.allowance, model_allowances=tuple(sorted(bound.models)))
+
     def _with_set(
-        self, notebook: PodState, wish: Wish, workers: Sequence[Worker], room: int, used: Collection[str]
+        self, notebook: PodState, wish: Wish, workers: Sequence[Worker], permits: Permits, used: Collection[str]
     ) -> tuple[WorkerPart, ...] | None:
-        """Return the parts with the set on another node that serves all of it now; ``room``: milli that it may have."""
+        """Return the parts with the set on another node that serves all of it now."""
         parts, size = tuple(worker.part for worker in workers), set_of(wish)
         for worker in workers:
             more = size - worker.part.milli
-            if more <= room and self._serves(worker, wish, more):
+            if self._serves(worker, wish, more, permits):
                 return _changed(parts, {worker.part.id: more})
-        new = self._new_part(notebook, wish, parts, size, used) if size <= room else ()
+        new = self._new_part(notebook, wish, parts, size, used, permits)
         return (*parts, *new) if new else None
 
     def _placed(
@@ -163,38 +215,51 @@ class Splitter:
         amounts: Iterable[int],
         source: str,
         used: Collection[str],
+        permits: Callable[[int], Permits],
     ) -> tuple[WorkerPart, ...] | None:
-        """Return the parts with the first of ``amounts`` that another node serves now; ``source``: the part left."""
+        """Return the parts with the first of ``amounts`` that another node serves now; ``source``: the part left.
+
+        ``permits``: what limits permit if so much leaves the source.
+        """
         parts = tuple(worker.part for worker in workers)
         others = [worker for worker in workers if worker.part.id != source]
         for amount in amounts:
             for worker in others:
-                if self._serves(worker, wish, amount):
+                if self._serves(worker, wish, amount, permits(amount)):
                     return _changed(parts, Counter({worker.part.id: amount, source: -amount}))
         for amount in amounts:
-            if new := self._new_part(notebook, wish, parts, amount, used):
+            if new := self._new_part(notebook, wish, parts, amount, used, permits(amount)):
                 return (*_changed(parts, {source: -amount}), *new)
         return None
 
     def _new_part(
-        self, notebook: PodState, wish: Wish, parts: Sequence[WorkerPart], milli: int, used: Collection[str]
+        self,
+        notebook: PodState,
+        wish: Wish,
+        parts: Sequence[WorkerPart],
+        milli: int,
+        used: Collection[str],
+        permits: Permits,
     ) -> tuple[WorkerPart, ...]:
         """Return a part of so much on the best other node without a worker that serves it now; empty: there is none."""
-        if len(parts) >= self._most:
+        if len(parts) >= self._most or milli > max(permits.amounts(), default=0):
             return ()
-        nodes = {part.node for part in parts}
-        pair = self.chooser.for_running(notebook, with_amount(wish, milli), nodes)
+        nodes = {*permits.too_little(milli), *(part.node for part in parts)}
+        asking = replace(notebook, model_allowances=permits.models)
+        pair = self.chooser.for_running(asking, with_amount(wish, milli), nodes)
         if pair is None:
             return ()
         name = _next_id({*used, *(part.id for part in parts)})
         return (WorkerPart(name, pair.gpu_node, milli, self.chooser.relation(pair)),)
 
-    def _serves(self, worker: Worker, wish: Wish, more: int) -> bool:
+    def _serves(self, worker: Worker, wish: Wish, more: int, permits: Permits) -> bool:
         """Tell whether a worker's node serves so much more now."""
         pod, node, milli = worker.pod, worker.part.node, worker.part.milli + more
-        if worker.failed or not self._is_up(worker):
+        if worker.failed or not self._is_up(worker) or permits.on(node) < more:
             return False
         asking = _wishing(self._snapshot, pod, wish, milli, None)
+        if pod.model_allowances:
+            asking = replace(asking, model_allowances=_with_more(pod.model_allowances, permits.models))
         if pod.node:
             return granted(self._snapshot, asking) >= milli
         return fit_on(self._snapshot, asking, node, known_fits(self._snapshot, asking))[0].fits
@@ -239,22 +304,6 @@ def on_own_node(snapshot: ClusterSnapshot, pod: PodState, parts: Sequence[Worker
     return replace(found, most_here=most if anywhere else None)
 
 
-def most_here(snapshot: ClusterSnapshot, pod: PodState) -> int | None:
-    """Return the most of a pod's wish that its node could ever serve; ``None``: all, or nothing at all."""
-    if pod.requested is None or not pod.node or pod.fault:
-        return None
-    wish = pod.requested.wish
-    answers: dict[str, int | None] = snapshot.gpu_memo(("most here", wish, pod.lacks))
-    if pod.node not in answers:
-        gpus = tuple(gpu for gpu in snapshot.gpus(pod.node) or () if gpu.uuid not in pod.lacks)
-        able = (
-            milli for milli in _amounts(wish, wish.milli) if not refuse(with_amount(wish, milli), limit=None, gpus=gpus)
-        )
-        most = next(able, None)
-        answers[pod.node] = None if most == wish.milli else most
-    return answers[pod.node]
-
-
 def granted(snapshot: ClusterSnapshot, pod: PodState) -> int:
     """Return the milli that a running pod has once its node is decided, were it as it is given here."""
     return total(_shares(snapshot, pod))
@@ -275,6 +324,17 @@ def _wishing(snapshot: ClusterSnapshot, pod: PodState, wish: Wish, milli: int, m
     assert pod.requested is not None
     found = replace(_allowed_more(pod, more), requested=replace(pod.requested, wish=with_amount(wish, milli)))
     return replace(found, most_here=most_here(snapshot, found))
+
+
+def _had(pod: PodState, milli: int) -> tuple[GpuShare, ...]:
+    """Return the oldest shares of a pod that have so many milli together."""
+    return oldest(pod.allocated.shares if pod.allocated and pod.has else (), milli)
+
+
+def _with_more(models: ModelAllowances, more: ModelAllowances) -> ModelAllowances:
+    """Return the allowances for models with what is permitted beside them."""
+    added = dict(more)
+    return tuple((word, milli + added.get(word, 0)) for word, milli in models)
 
 
 def _allowed_more(pod: PodState, more: int | None) -> PodState:
@@ -301,10 +361,10 @@ def _may_leave(worker: Worker, parts: Sequence[WorkerPart], wish: Wish, milli: i
     """
     others = [part for part in parts if part.id != worker.part.id]
     if not has_set([worker.part], wish) or has_set(others, wish):
-        return _movable(wish, milli)
+        return movable(wish, milli)
     more = worker.part.milli - set_of(wish)
     whole = milli > more and _by_use(worker)[UseClass.CLOSED] == worker.part.milli
-    return (*((worker.part.milli,) if whole else ()), *_movable(wish, min(milli, more)))
+    return (*((worker.part.milli,) if whole else ()), *movable(wish, min(milli, more)))
 
 
 def _by_use(worker: Worker) -> Counter[UseClass]:
@@ -321,19 +381,6 @@ def _uses(shares: Iterable[GpuShare], pod: PodState) -> Counter[UseClass]:
     for share in shares:
         found[use_class(share.uuid, pod.busy, pod.resting)] += share.milli
     return found
-
-
-def _amounts(wish: Wish, milli: int) -> Iterator[int]:
-    """Yield ``milli``, then one share of the wish less, and so on."""
-    pieces = with_amount(wish, milli).pieces
-    yield from reversed(tuple(accumulate(pieces)))
-
-
-def _movable(wish: Wish, milli: int) -> tuple[int, ...]:
-    """Return the amounts that may go to another node, the most first; what needs one island or switch moves whole."""
-    if wish.topology in ("island", "switch"):
-        return (milli,) if milli == wish.milli else ()
-    return tuple(_amounts(wish, milli))
 
 
 def _newest_first(workers: Sequence[Worker]) -> list[Worker]:
