@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from jupyter_gpu.kube import ObjectChange
@@ -380,7 +380,7 @@ KINDS = some.one_of(
     some.permutations([("A100", 40), ("A100", 80), ("L4", 24)]),
     some.permutations([("A100", 40), ("A100", 80), ("A100", 80)]),
 )
-MEMORY = some.integers(20, 240).map("{}Gi".format)
+MEMORY = some.sampled_from([30, 60, 100, 120, 150, 200]).map("{}Gi".format)
 MODELS = some.integers(0, 3).map(lambda most: [{"model": "A100", "max": most}])
 MAXIMA = some.one_of(
     some.fixed_dictionaries({"memory": MEMORY}),
@@ -393,8 +393,9 @@ GROWING = some.lists(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=25)
 @given(KINDS, MAXIMA, GROWING)
+@example([("A100", 40), ("A100", 80), ("L4", 24)], {"memory": "100Gi"}, [(("a", "n0"), 3)])
 def test_parts_are_what_workers_get_and_nobody_loses_anything(
     kinds: Sequence[tuple[str, int]], maxima: dict[str, Any], wishes: Sequence[Any]
 ) -> None:

@@ -85,6 +85,30 @@ def test_ended_pod_is_counted_once_and_tried_again_later() -> None:
     assert counted == {"w1": lost._replace(tries=3)}
 
 
+def test_worker_that_gets_no_node_has_failed_after_a_minute() -> None:
+    """Its pod stays, as it may be placed later; then it has failed no more."""
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "1 had a taint."}
+    pod = worker(part(1), {"phase": "Pending", "conditions": [unschedulable]})
+    first = plan(notebook(part(1)), [pod], NOW, 4)
+    waits = CREATING._replace(message="Unschedulable: 1 had a taint.")
+    assert (first.statuses, first.look_at) == ({"w1": waits}, NOW + 60)
+    assert plan(notebook(part(1), statuses={"w1": waits}), [pod], NOW + 59, 4) == first
+    later = plan(notebook(part(1), statuses={"w1": waits}), [pod], NOW + 60, 4)
+    message = "Kubernetes has not placed the worker on node2 within 60 seconds: Unschedulable: 1 had a taint."
+    lost = WorkerStatus(WorkerState.FAILED, message, 0, 1_060)
+    assert later == Plan({"w1": lost})
+    assert plan(notebook(part(1), statuses={"w1": lost}), [pod], NOW + 99, 4) == later, "it stays so"
+    placed = plan(notebook(part(1), statuses={"w1": lost}), [worker(part(1), RUNNING)], NOW + 99, 4)
+    assert placed == Plan({"w1": WorkerStatus(WorkerState.RUNNING, "", 0, 1_099)})
+
+
+def test_time_without_a_node_begins_with_the_pod() -> None:
+    """While an earlier pod ends, kube-scheduler has nothing to place."""
+    ends = CREATING._replace(message=ENDS_FIRST)
+    found = plan(notebook(part(1), statuses={"w1": ends}), [], NOW + 500, 4)
+    assert found.statuses == {"w1": CREATING._replace(since=1_500)}
+
+
 def test_image_that_is_refused_is_told_and_left_to_the_kubelet() -> None:
     """The pod stays: the kubelet tries again by itself."""
     found = plan(notebook(part(1)), [worker(part(1), waiting("ErrImagePull", "no such tag"))], NOW, 4)

@@ -38,7 +38,7 @@ SANDBOX = {"type": "PodReadyToStartContainers", "status": "True"}
         ({}, PodCondition(WorkerState.CREATING)),
         (
             {"phase": "Pending", "conditions": [UNSCHEDULABLE]},
-            PodCondition(WorkerState.CREATING, "Unschedulable: 0/3 nodes fit."),
+            PodCondition(WorkerState.CREATING, "Unschedulable: 0/3 nodes fit.", unplaced=True),
         ),
         (waiting("ContainerCreating"), PodCondition(WorkerState.CREATING)),
         ({**waiting("ContainerCreating"), "conditions": [SANDBOX]}, PodCondition(WorkerState.PULLING)),

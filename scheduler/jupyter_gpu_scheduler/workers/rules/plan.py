@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from jupyter_gpu.model.service import WorkerPart, WorkerState, WorkerStatus
 
 from .records import Notebook, WorkerPod
-from .status import failed, retry_at, told
+from .status import failed, placed_until, retry_at, told, unplaced
 
 ENDS_FIRST = "An earlier pod of this worker ends first."
 
@@ -48,6 +48,8 @@ def plan(notebook: Notebook | None, workers: Sequence[WorkerPod], now: float, mo
             statuses[part.id] = _status(before, part, pod, now)
             if not pod.removing and (pod.node != part.node or pod.condition.ended):
                 remove.append(pod)
+            elif pod.condition.unplaced:
+                look_at = min(look_at, placed_until(statuses[part.id]))
         elif (due := retry_at(before)) > now:
             statuses[part.id] = before or told(None, WorkerState.CREATING, "", now)
             look_at = min(look_at, due)
@@ -56,7 +58,7 @@ def plan(notebook: Notebook | None, workers: Sequence[WorkerPod], now: float, mo
             statuses[part.id] = failed(before, WorkerState.REFUSED, message, now)
             look_at = min(look_at, retry_at(statuses[part.id]))
         else:
-            statuses[part.id] = told(before, WorkerState.CREATING, "", now)
+            statuses[part.id] = told(_anew(before), WorkerState.CREATING, "", now)
             create.append(part)
     return Plan(statuses, tuple(remove), tuple(create), look_at)
 
@@ -70,7 +72,14 @@ def _status(before: WorkerStatus | None, part: WorkerPart, pod: WorkerPod, now: 
         return before if before and known else counted
     if pod.removing or pod.node != part.node:
         return told(before, WorkerState.CREATING, ENDS_FIRST, now)
+    if condition.unplaced:
+        return unplaced(before, part.node, condition.message, now)
     return told(before, condition.state, condition.message, now)
+
+
+def _anew(before: WorkerStatus | None) -> WorkerStatus | None:
+    """Return a status whose time begins when the pod is created, and not while an earlier one ends."""
+    return before._replace(since=None) if before and before.message == ENDS_FIRST else before
 
 
 @dataclass(frozen=True, slots=True)

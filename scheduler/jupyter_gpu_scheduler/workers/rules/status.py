@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from jupyter_gpu.model.service import WorkerState, WorkerStatus
 
 FIRST_WAIT, LONGEST_WAIT = 10, 300
 """Seconds until a worker that failed is tried again, at first and at most: doubling."""
+UNPLACED_SECONDS = 60
+"""Seconds for which kube-scheduler may leave a worker without a node; after these its part should go to another."""
 _MOST_TRIES = 10**6
 _MOST_TEXT = 1024
 
@@ -29,6 +32,8 @@ class PodCondition(NamedTuple):
     message: str = ""
     ended: bool = False
     """Whether no container of it will run again, so that another pod is needed."""
+    unplaced: bool = False
+    """Whether kube-scheduler looked at it and left it without a node."""
 
 
 def condition_of(pod: Mapping[str, Any]) -> PodCondition:
@@ -52,7 +57,7 @@ def condition_of(pod: Mapping[str, Any]) -> PodCondition:
     conditions = {str(item.get("type")): item for item in _objects(status, "conditions")}
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
-        return PodCondition(WorkerState.CREATING, _words(scheduled))
+        return PodCondition(WorkerState.CREATING, _words(scheduled), unplaced=True)
     # The pod's sandbox is there and its container is not: of the two steps that are left, the image is the long one.
     if conditions.get("PodReadyToStartContainers", {}).get("status") == "True":
         return PodCondition(WorkerState.PULLING)
@@ -65,6 +70,24 @@ def told(before: WorkerStatus | None, state: WorkerState, message: str, now: flo
     same = before is not None and before.state is state
     since = before.since if before and same and before.since is not None else int(now)
     return WorkerStatus(state, strict.printable(message, _MOST_TEXT) if message else "", tries, since)
+
+
+def unplaced(before: WorkerStatus | None, node: str, words: str, now: float) -> WorkerStatus:
+    """Return what is told about a worker that kube-scheduler leaves without a node: after a while, that it failed.
+
+    It is not counted as a try: its pod stays, and is placed once that is possible.
+    """
+    if before is not None and (before.state is WorkerState.FAILED or placed_until(before) <= now):
+        message = f"Kubernetes has not placed the worker on {node} within {UNPLACED_SECONDS} seconds: {words}"
+        return told(before, WorkerState.FAILED, message, now)
+    return told(before, WorkerState.CREATING, words, now)
+
+
+def placed_until(status: WorkerStatus) -> float:
+    """Return the time by which a worker that is being created should have a node; without end for others."""
+    if status.state is not WorkerState.CREATING or status.since is None:
+        return math.inf
+    return float(status.since + UNPLACED_SECONDS)
 
 
 def failed(before: WorkerStatus | None, state: WorkerState, message: str, now: float) -> WorkerStatus:
