@@ -40,6 +40,8 @@ YIELD_SECONDS = 0.005
 """Seconds of deciding after which other tasks get a turn."""
 CLAIMED_TWICE = "GpusClaimedTwice"
 """Reason of an Event."""
+WORKER_FAILED = "GpusWorkerFailed"
+"""Reason of an Event."""
 NO_CONTROLLER = "GpusWorkerControllerAway"
 """Reason of an Event."""
 UNANSWERED = (
@@ -170,6 +172,7 @@ class Controller:
         self._metrics.waiting.set(self._waiting.count)
         self._report_claimed_twice()
         self._report_unanswered()
+        self._report_moved()
 
     async def _divide(self, nodes: Iterable[str], yield_point: _YieldPoint) -> None:
         """Divide the wishes of notebooks among nodes, next in line first, as these nodes changed, or the notebooks."""
@@ -340,6 +343,12 @@ class Controller:
         for uid in self._cache.notebooks.unanswered():
             if state := self._snapshot.pod(uid):
                 self._recorder.event(pod_reference(state), "Warning", NO_CONTROLLER, UNANSWERED)
+
+    def _report_moved(self) -> None:
+        """Publish an Event for each part that went to another node as its worker did not run."""
+        for uid, text in self._cache.notebooks.take_moved():
+            if state := self._snapshot.pod(uid):
+                self._recorder.event(pod_reference(state), "Warning", WORKER_FAILED, text)
 
     def _report_claimed_twice(self) -> None:
         """Report GPUs that are in the inventories of several nodes; each node's pods go on with its own."""

@@ -11,6 +11,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .limit_watch import LimitWatch
+from .notebooks import RemoteFigures
 
 _PREFIX: Final = "jupyter_gpu_scheduler_"
 _GPUS: Final = _PREFIX + "gpus"
@@ -39,6 +40,13 @@ class SchedulerMetrics:
         )
         self.in_flight = self._gauge("writes_in_flight", "Decisions that are not confirmed yet.")
         self.waiting = self._gauge("waiting_pods", "Pods without a node that stand in line.")
+        self.remote_parts = self._gauge("remote_parts", "Parts of notebooks' requests that other nodes serve.")
+        self.remote_gpus = self._gauge(
+            "remote_gpus", "GPUs of these parts: those that workers have, or not yet.", "state"
+        )
+        self.waiting_notebooks = self._gauge(
+            "waiting_notebooks", "Running notebooks that another node could serve once it has room."
+        )
         self.claimed_twice = self._gauge("gpus_claimed_twice", "GPUs that several nodes say they have.")
         self.watch_troubles = self._counter(
             "watch_troubles", "How often the API server could not be followed, by what was watched.", "watch"
@@ -50,8 +58,8 @@ class SchedulerMetrics:
             "Limits that hold though they were deleted, as their CustomResourceDefinition was: install it again.",
         )
 
-    def _gauge(self, name: str, about: str) -> Gauge:
-        return Gauge(_PREFIX + name, about, registry=self.registry)
+    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(_PREFIX + name, about, labels, registry=self.registry)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(_PREFIX + name, about, labels, registry=self.registry)
@@ -64,6 +72,13 @@ class SchedulerMetrics:
         self.limits.set_function(count)
         self.limits_absent.set_function(lambda: int(watch.absent))
         self.limits_held.set_function(lambda: watch.held)
+
+    def follow_notebooks(self, figures: Callable[[], RemoteFigures]) -> None:
+        """Report GPUs of other nodes as they are when the metrics are read."""
+        self.remote_parts.set_function(lambda: figures().parts)
+        self.remote_gpus.labels("allocated").set_function(lambda: figures().allocated / MILLI_PER_GPU)
+        self.remote_gpus.labels("owed").set_function(lambda: figures().owed / MILLI_PER_GPU)
+        self.waiting_notebooks.set_function(lambda: figures().waiting)
 
     def text(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Requested
 from jupyter_gpu.model.limits.owner import Owner
@@ -22,6 +23,7 @@ from jupyter_gpu_scheduler.rules.pairs.workers import (
     accepted,
     as_worker,
     ends_at,
+    moved,
     own_part,
     promise,
     promise_uid,
@@ -41,6 +43,19 @@ SILENCE_SECONDS = 10.0
 """Seconds in which the worker controller should tell something of a new worker."""
 
 Known = Mapping[str, PodRecord]
+
+
+class RemoteFigures(NamedTuple):
+    """Figures about GPUs of other nodes."""
+
+    parts: int
+    """Parts of notebooks' wishes that other nodes serve."""
+    allocated: int
+    """Milli that workers have of these."""
+    owed: int
+    """Milli that they do not have yet."""
+    waiting: int
+    """Notebooks to which another node could be of use, once it has room."""
 
 
 class Notebooks:
@@ -73,6 +88,7 @@ class Notebooks:
         self._waiting: set[str] = set()  # another node could be of use for them, once it has room
         self._ends: dict[str, float] = {}  # when a worker of a notebook is kept no longer
         self._named: dict[str, float] = {}  # promises: since when they are there
+        self._moved: list[tuple[str, str]] = []  # notebooks with a part that left a worker which failed, and a sentence
 
     # --- records ------------------------------------------------------------------------------------------------------
 
@@ -244,6 +260,8 @@ class Notebooks:
         if asked and not notebook.fault and len(known) == len(workers):
             wish = asked.wish if self._allowed(notebook) else replace(asked.wish, placement="local")
             after = replace(after, workers=self._splitter.next_parts(notebook, wish, known, self._workers.get(uid, ())))
+            parts = [worker.part for worker in known]
+            self._moved += ((uid, text) for text in moved(remote.failed, parts, after.workers))
             if after.workers == before.workers and may_be_split(wish) and self._splitter.waits(notebook, known):
                 self._waiting.add(uid)
         self._accept(record, notebook)
@@ -327,6 +345,22 @@ class Notebooks:
         times = [at - self._now() for at in self._ends.values()]
         times += [at + SILENCE_SECONDS - self._elapsed() for at in self._named.values()]
         return max(0.0, min(times)) if times else None
+
+    def take_moved(self) -> tuple[tuple[str, str], ...]:
+        """Return the notebooks with a part that left a worker which failed, and a sentence, since the last call."""
+        found, self._moved = tuple(self._moved), []
+        return found
+
+    def figures(self) -> RemoteFigures:
+        """Count the parts on other nodes, and the notebooks that wait for more."""
+        parts = allocated = wanted = 0
+        for uid, record in self._records.items():
+            for part in self._parts(uid, record.remote) if record.remote and record.remote.service else ():
+                worker = self._snapshot.pod(self._pod_of(uid, part.id))
+                parts += part.milli > 0
+                wanted += part.milli
+                allocated += min(part.milli, worker.has) if worker else 0
+        return RemoteFigures(parts, allocated, wanted - allocated, len(self._waiting))
 
     def unanswered(self) -> Iterator[str]:
         """Yield the notebooks with a worker of which the worker controller has told nothing, once for each worker."""

@@ -88,6 +88,7 @@ class SchedulerProcess:
             JobEndings(kube, self.cache, self._recorder, self.metrics, self._may_write, job_kinds),
             self.cache.counters,
         )
+        self.metrics.follow_notebooks(self.cache.notebooks.figures)
         self.metrics.follow_limits(lambda: len(self.cache.owners.limits), self._limits)
         self._lease = self._leader_lease()
         self._began = time.monotonic()

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import cluster, inventory, pod
+from tests.scheduler_process.notebook_stage import Cluster
 
 
 def gpus_by_state(metrics: SchedulerMetrics) -> dict[tuple[str, str], float]:
@@ -31,6 +32,32 @@ def test_gpus_are_counted_by_node_and_state() -> None:
     assert gpus_by_state(metrics) == {**before, ("a", "free"): 1, ("a", "held"): 0}
     snapshot.remove_node("b")
     assert not [node for node, _ in gpus_by_state(metrics) if node == "b"]
+
+
+def test_gpus_of_other_nodes_are_counted() -> None:
+    """Parts, what workers have of them and not yet, and notebooks that wait: as they are when they are read."""
+    world = Cluster()
+    metrics = SchedulerMetrics(world.cache.snapshot)
+    metrics.follow_notebooks(world.cache.notebooks.figures)
+
+    def found() -> list[float | None]:
+        names = ("remote_parts", "remote_gpus", "remote_gpus", "waiting_notebooks")
+        labels: list[dict[str, str]] = [{}, {"state": "allocated"}, {"state": "owed"}, {}]
+        value = metrics.registry.get_sample_value
+        return [value(f"jupyter_gpu_scheduler_{name}", each) for name, each in zip(names, labels, strict=True)]
+
+    assert found() == [0, 0, 0, 0]
+    world.notebook("a", 4)
+    world.reconcile()
+    assert found() == [2, 0, 3, 0]
+    world.settle()
+    assert found() == [2, 3, 0, 0]
+    world.notebook("b", 1)
+    world.settle()
+    assert found() == [2, 3, 0, 1]
+    world.notebook("a", 2)
+    world.settle()
+    assert found() == [2, 2, 0, 0], "a worker that has given all back counts no more"
 
 
 def test_odd_names_break_nothing() -> None:

@@ -140,6 +140,38 @@ def test_deleted_worker_is_replaced_by_a_promise_at_once() -> None:
     assert world.whole("a") == 4000
 
 
+def test_part_moves_from_a_worker_that_gets_no_node() -> None:
+    """Kubernetes does not place it, so another node gives the GPUs; a sentence says why, once."""
+    world = Cluster(grace_seconds=60)
+    world.notebook("a", 2)
+    world.reconcile()
+    (first,) = world.parts("a")
+    world.put(worker("a-w1", "a", "w1"))
+    waits = {WORKER_STATUS: encode(WorkerStatuses({"w1": WorkerStatus(WorkerState.CREATING, "1 had a taint.")}))}
+    world.annotate("a", **waits)
+    world.reconcile()
+    assert [(part.node, part.milli) for part in world.parts("a")] == [(first.node, 1000)]
+    failed = {WORKER_STATUS: encode(WorkerStatuses({"w1": WorkerStatus(WorkerState.FAILED, "1 had a taint.")}))}
+    world.annotate("a", **failed)
+    world.reconcile()
+    moved = {part.node: part.milli for part in world.parts("a")}
+    (other,) = {"n1", "n2"} - {first.node}
+    assert moved == {first.node: 0, other: 1000}
+    assert world.cache.notebooks.take_moved() == (
+        ("a", f"{other} gives the GPUs that {first.node} was to give. 1 had a taint."),
+    )
+    assert world.cache.notebooks.take_moved() == ()
+    world.restart()
+    assert world.reconcile() == 0
+    world.notebook("a", 4)
+    world.reconcile()
+    assert {part.node: part.milli for part in world.parts("a")}[first.node] == 0, "it is left out while it is named"
+    world.time += 60
+    world.notebook("a", 2)
+    world.reconcile()
+    assert [part.node for part in world.parts("a")] == [other]
+
+
 def test_notebook_whose_wish_cannot_be_read_keeps_all() -> None:
     """It gets nothing new, here or elsewhere; neither is anything taken."""
     world = Cluster()
@@ -419,12 +451,11 @@ def test_parts_are_what_workers_get_and_nobody_loses_anything(
     assert world.given_back == 0
 
 
-
 STEP = some.one_of(
     some.tuples(some.just("wish"), some.sampled_from([("a", "n0"), ("b", "n1"), ("c", "n2")]), some.integers(0, 4)),
     some.tuples(some.just("set"), some.sampled_from([("a", "n0"), ("b", "n1")]), some.integers(1, 3)),
-    some.tuples(some.just("limit"), some.integers(1, 4), some.none()),
-    some.tuples(some.just("memory"), some.integers(1, 20).map(lambda tens: 10 * tens), some.none()),
+    some.tuples(some.just("limit"), some.fixed_dictionaries({"most": some.integers(1, 4)}), some.none()),
+    some.tuples(some.just("limit"), some.fixed_dictionaries({"memory": MEMORY}), some.none()),
     some.tuples(some.just("open"), some.sampled_from(["a-w1", "b-w1", "a", "b"]), some.booleans()),
     some.tuples(some.just("restart"), some.none(), some.none()),
     some.tuples(some.just("follow"), some.none(), some.none()),
@@ -445,10 +476,7 @@ def test_any_history_keeps_limits_and_gives_nothing_twice(steps: Sequence[Any]) 
         elif kind == "set":
             world.notebook(who[0], wish(1000, set=1000 * what), who[1])
         elif kind == "limit":
-            world.limited(who)
-            world.time += 10**6
-        elif kind == "memory":
-            world.limited(memory=f"{who}Gi")
+            world.limited(**who)
             world.time += 10**6
         elif kind == "open" and who in world.pods and ATTACHED in world.pods[who]["metadata"]["annotations"]:
             attached = decode_attached(world.pods[who]["metadata"]["annotations"][ATTACHED])

@@ -169,7 +169,7 @@ def test_notebook_and_worker_are_read_whole() -> None:
     remote = read_pod(pod).remote
     assert remote == RemoteRecord(
         service=service,
-        failed=frozenset({"w1"}),
+        failed={"w1": "x"},
         told=frozenset({"w1", "w2"}),
         peer=peer,
         address="10.0.0.1",

@@ -13,6 +13,7 @@ from jupyter_gpu_scheduler.rules.pairs.workers import (
     accepted,
     as_worker,
     ends_at,
+    moved,
     own_part,
     promise,
     settled,
@@ -118,6 +119,15 @@ def test_worker_without_a_part_is_kept_for_the_grace() -> None:
     assert settled(busy, 1, free, (), now=500, grace=60).workers[0].idle_since is None
     assert not settled(idle, 1, {}, (), now=100, grace=60).workers
     assert settled(idle, 1, {}, ("w1",), now=100, grace=60).workers
+
+
+def test_part_that_left_a_worker_that_failed_is_told() -> None:
+    """With the node that gives the GPUs now, and the reason; not what a notebook gave back."""
+    before = (WorkerPart("w1", "n1", 2000), WorkerPart("w2", "n2", 0))
+    after = (replace(before[0], milli=1000), replace(before[1], milli=1000))
+    assert moved({"w1": "No room."}, before, after) == ("n2 gives the GPUs that n1 was to give. No room.",)
+    assert moved({"w1": "No room."}, before, (after[0], before[1])) == ()
+    assert moved({"w2": "No room."}, before, after) == ()
 
 
 def test_worker_accepts_one_notebook_by_its_key() -> None:

@@ -122,6 +122,16 @@ def settled(
     return replace(service, generation=generation, workers=tuple(parts))
 
 
+def moved(failed: Mapping[str, str], before: Sequence[WorkerPart], after: Sequence[WorkerPart]) -> tuple[str, ...]:
+    """Return a sentence for each part that left a worker whose pod ``failed``, by id with the reason."""
+    had = {part.id: part.milli for part in before}
+    more = [part.node for part in after if part.milli > had.get(part.id, 0)]
+    left = [part for part in after if part.id in failed and part.milli < had.get(part.id, 0)]
+    return tuple(
+        f"{', '.join(more)} gives the GPUs that {part.node} was to give. {failed[part.id]}" for part in left if more
+    )
+
+
 def ends_at(service: Service, grace: float) -> float | None:
     """Return when the next worker without a part is kept no longer; ``None``: there is none."""
     return min((part.idle_since + grace for part in service.workers if part.idle_since is not None), default=None)

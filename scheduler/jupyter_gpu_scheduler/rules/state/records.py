@@ -79,8 +79,8 @@ class RemoteRecord:
     """The notebook whose worker this is; ``None``: it is no worker."""
     accepts: WorkerService | None = None
     """The notebook that a worker accepts."""
-    failed: frozenset[str] = frozenset()
-    """Ids of a notebook's workers whose pods could not run on their nodes."""
+    failed: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Ids of a notebook's workers whose pods could not run on their nodes, with the reason."""
     told: frozenset[str] = frozenset()
     """Ids of its workers of which the worker controller tells anything."""
     peer: Peer | None = None
@@ -256,7 +256,7 @@ def _remote(pod: Mapping[str, Any], attached: Attached | None) -> RemoteRecord |
         service=service,
         identity=identity or (WorkerIdentity("", "") if wrong else None),
         accepts=accepts,
-        failed=frozenset(name for name, one in statuses.items() if one.state is WorkerState.FAILED),
+        failed={name: one.message for name, one in statuses.items() if one.state is WorkerState.FAILED},
         told=frozenset(statuses),
         peer=attached.peer if attached else None,
         address=_address(pod),
