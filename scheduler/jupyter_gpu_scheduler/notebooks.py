@@ -260,6 +260,8 @@ class Notebooks:
         if asked and not notebook.fault and len(known) == len(workers):
             wish = asked.wish if self._allowed(notebook) else replace(asked.wish, placement="local")
             after = replace(after, workers=self._splitter.next_parts(notebook, wish, known, self._workers.get(uid, ())))
+            if self._splitter.is_early(notebook):
+                self._stirred[uid] = None
             parts = [worker.part for worker in known]
             self._moved += ((uid, text) for text in moved(remote.failed, parts, after.workers))
             if after.workers == before.workers and may_be_split(wish) and self._splitter.waits(notebook, known):

@@ -125,9 +125,16 @@ class Division:
         return measure
 
     def _wished_of(self, word: str) -> Callable[[PodState], int]:
+        measure = self._of_model(word)
+
         def wished(pod: PodState) -> int:
+            """Return what a pod has of the model, and what it lacks: that may be of the model, too."""
             such = any(named(kind.model, word) for kind in self._obtainable[pod.uid])
-            return pod.requested.milli if pod.requested and such else 0
+            if not such or not pod.requested:
+                return 0
+            decided = pod.allocated.shares if pod.allocated and pod.has else ()
+            has = sum(measure(pod, share.uuid, share.milli, None) for share in decided)
+            return has + max(0, pod.requested.milli - pod.has)
 
         return wished
 

@@ -81,6 +81,8 @@ class Splitter:
         if not may_be_split(wish):
             return parts
         shares = _shares(self._snapshot, notebook)
+        if self.is_early(notebook):
+            return parts
         has, asked = total(shares), (notebook.permitted or wish).milli
         if has < set_of(wish) and not has_set(parts, wish):
             stays = kept(wish, notebook.has)
@@ -89,7 +91,7 @@ class Splitter:
                 return found
         rest = wish.milli - sum(part.milli for part in parts)
         owed = max(0, min(asked, rest) - has)
-        there = self._permits(notebook, wish, shares, rest - has - self._closing(workers), same=owed)
+        there = self._permits(notebook, wish, shares, rest - self._once_closed(notebook, workers, has), same=owed)
         amounts = {milli for most in there.amounts() for milli in movable(wish, most) if milli}
         found = self._placed(notebook, wish, workers, sorted(amounts, reverse=True), "", used, lambda _: there)
         if found or owed:
@@ -100,7 +102,7 @@ class Splitter:
             moved = _may_leave(worker, parts, wish, self._unserved(worker))
 
             def without(milli: int, worker: Worker = worker) -> Permits:
-                left = keeping(worker.pod, _had(worker.pod, worker.part.milli - milli), worker.part.milli - milli)
+                left = _closed_but(worker, worker.part.milli - milli)
                 return self._permits(notebook, wish, shares, milli, same=milli, worker=left)
 
             if moved and (found := self._placed(notebook, wish, workers, moved, worker.part.id, used, without)):
@@ -127,9 +129,28 @@ class Splitter:
         changed = (keeping(notebook, keeps), *((worker,) if worker else ()))
         return permits_by_kind(self._snapshot, limits, notebook, with_amount(wish, max(0, milli)), changed)
 
-    def _closing(self, workers: Sequence[Worker]) -> int:
-        """Return the milli that workers still close: only then limits permit their notebook as much again."""
-        return sum(max(0, worker.pod.holds - worker.part.milli) for worker in workers if self._is_up(worker))
+    def _once_closed(self, notebook: PodState, workers: Sequence[Worker], has: int) -> int:
+        """Return the milli that the own node serves once workers have closed what they gave back; ``has``: now.
+
+        Only then limits permit the notebook what came home.
+        """
+        closing = [worker for worker in workers if worker.pod.holds > worker.part.milli and self._is_up(worker)]
+        if not closing or self._limits_of(notebook.owner) is None:
+            return has
+        then = self._permitted_beside(notebook, [_closed_but(worker, worker.part.milli) for worker in closing])
+        return max(has, granted(self._snapshot, then))
+
+    def _permitted_beside(self, notebook: PodState, changed: Sequence[PodState]) -> PodState:
+        """Return a notebook under the terms that it has if pods of its owner are as ``changed``; limits count kinds."""
+        limits, instead = self._limits_of(notebook.owner), {pod.uid: pod for pod in changed}
+        assert limits
+        pods = (instead.get(pod.uid, pod) for pod in self._snapshot.owned(notebook.owner))
+        bound = bound_of(self._snapshot, limits, notebook, pods)
+        return replace(notebook, allowance=bound.allowance, model_allowances=tuple(sorted(bound.models)))
+
+    def is_early(self, notebook: PodState) -> bool:
+        """Tell whether the own node must be decided first: where limits count kinds, it matters which GPUs it gives."""
+        return bool(self._limits_of(notebook.owner)) and granted(self._snapshot, notebook) > notebook.has
 
     def waits(self, notebook: PodState, workers: Sequence[Worker]) -> bool:
         """Tell whether another node could be of use, once it has room."""
@@ -178,22 +199,15 @@ class Splitter:
                 beside = left(wish, after, notebook.has)
                 there = replace(notebook, requested=replace(asked, wish=wish))
                 there = on_own_node(self._snapshot, there, after, anywhere=True)
-                there = self._allowed_at_home(there, worker, amount)
+                if self._limits_of(notebook.owner) is None:
+                    there = _allowed_more(there, amount)
+                else:
+                    there = self._permitted_beside(there, (_closed_but(worker, worker.part.milli - amount),))
                 if notebook.pod_limit:  # in a fair line it has no standing yet: it must be served as the last
                     there = replace(there, standing=_LAST)
                 if granted(self._snapshot, there) >= (beside.here if has_set(parts, wish) else beside.rest):
                     return change
         return None
-
-    def _allowed_at_home(self, notebook: PodState, worker: Worker, amount: int) -> PodState:
-        """Return a notebook under the terms that it has once a worker has given so much back."""
-        limits = self._limits_of(notebook.owner)
-        if limits is None:
-            return _allowed_more(notebook, amount)
-        left = keeping(worker.pod, _had(worker.pod, worker.part.milli - amount), worker.part.milli - amount)
-        pods = (left if pod.uid == left.uid else pod for pod in self._snapshot.owned(notebook.owner))
-        bound = bound_of(self._snapshot, limits, notebook, pods)
-        return replace(notebook, allowance=bound.allowance, model_allowances=tuple(sorted(bound.models)))
 
     def _with_set(
         self, notebook: PodState, wish: Wish, workers: Sequence[Worker], permits: Permits, used: Collection[str]
@@ -324,6 +338,11 @@ def _wishing(snapshot: ClusterSnapshot, pod: PodState, wish: Wish, milli: int, m
     assert pod.requested is not None
     found = replace(_allowed_more(pod, more), requested=replace(pod.requested, wish=with_amount(wish, milli)))
     return replace(found, most_here=most_here(snapshot, found))
+
+
+def _closed_but(worker: Worker, milli: int) -> PodState:
+    """Return a worker's pod once it has closed all but so much."""
+    return keeping(worker.pod, _had(worker.pod, milli), milli)
 
 
 def _had(pod: PodState, milli: int) -> tuple[GpuShare, ...]:
