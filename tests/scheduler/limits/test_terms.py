@@ -53,6 +53,24 @@ def test_pods_without_a_maximum_keep_their_terms() -> None:
     assert with_moved_end(_cluster(), shown, limits, 9000) is shown
 
 
+def test_pod_that_has_all_claims_no_more_of_a_model() -> None:
+    """It has an H100, on a node that has A100s, too: the only A100 of the limit is for the pod behind it."""
+    limits = OwnerLimits(models={"a100": Maximum(1000, USER)})
+    pods = [pod("x", wants=1, has=[21], node="ah"), pod("y", wants=2, node="a")]
+    assert _terms(_cluster(), pods, limits)["y"].allowance == 1000
+    pods[0] = pod("x", wants=2, has=[21], node="ah")
+    assert _terms(_cluster(), pods, limits)["y"].allowance == 0, "what it lacks may be one"
+
+
+def test_worker_without_a_pod_is_counted_by_its_node() -> None:
+    """It has no node yet; of those that the cluster has only its own counts."""
+    promised = replace(new("w", wants=2, ticket=0, on="a"), notebook="x")
+    found = _terms(_cluster(), [promised], OwnerLimits(memory=Maximum(80 * GIB, USER)))
+    assert found["w"].allowance == 2000
+    found = _terms(_cluster(), [replace(promised, notebook="")], OwnerLimits(memory=Maximum(80 * GIB, USER)))
+    assert found["w"].allowance == 1000
+
+
 def test_terms_of_a_maximum_of_gpus() -> None:
     """Each pod has its part, and its slider ends where the others' GPUs leave off."""
     pods = [pod("x", wants=3, has=[0], node="a"), pod("y", wants=1, has=[10], node="h")]
