@@ -90,6 +90,27 @@ def test_other_model_is_permitted_elsewhere() -> None:
     assert sum(world.shape("a").values()) == 4000
 
 
+def test_worker_grows_by_what_is_permitted_on_its_node() -> None:
+    """A whole GPU is permitted on the other node alone, which has none left; of models, what is left of the limit."""
+    nodes = {"n1": inventory(1, memory=[40]), "n2": 2, "n3": inventory(1, memory=[40])}
+    world = LimitedWorld(nodes, limits=memory(160))
+    world.taken(20, "n3")
+    world.notebook("a", 2)
+    world.settle()
+    world.notebook("a", 4)
+    world.settle()
+    assert world.shape("a") == {"n1": 1000, "n2": 1500}
+    assert world.state("a-w1").has == 1500
+    nodes = {"n1": inventory(1, models=["L4"]), "n2": inventory(3, models=["A100", "L4"])}
+    world = LimitedWorld(nodes, limits=model("A100", 2))
+    world.taken(11, "n2")
+    for wants in (2, 3):
+        world.notebook("a", wants)
+        world.settle()
+        assert world.shape("a") == {"n1": 1000, "n2": (wants - 1) * 1000}
+        assert world.state("a-w1").has == (wants - 1) * 1000
+
+
 def test_part_moves_only_where_it_is_permitted() -> None:
     """The node that has larger GPUs is not asked, though it has room; what the part had does not count twice."""
     large = inventory(1, memory=[160])
