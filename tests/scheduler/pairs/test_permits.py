@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
 from jupyter_gpu_scheduler.rules.limits.terms import terms
@@ -92,8 +94,9 @@ def test_other_model_is_permitted_elsewhere() -> None:
 
 def test_worker_grows_by_what_is_permitted_on_its_node() -> None:
     """A whole GPU is permitted on the other node alone, which has none left; of models, what is left of the limit."""
-    nodes = {"n1": inventory(1, memory=[40]), "n2": 2, "n3": inventory(1, memory=[40])}
-    world = LimitedWorld(nodes, limits=memory(160))
+    world = LimitedWorld(
+        {"n1": inventory(1, memory=[40]), "n2": 2, "n3": inventory(1, memory=[40])}, limits=memory(160)
+    )
     world.taken(20, "n3")
     world.notebook("a", 2)
     world.settle()
@@ -133,7 +136,7 @@ def test_part_moves_only_where_it_is_permitted() -> None:
 
 def test_set_goes_where_all_of_it_is_permitted() -> None:
     """Not to larger GPUs of which the limit permits one."""
-    nodes = {"n1": 1, "n2": inventory(2, memory=[160]), "n3": 2}
+    nodes: dict[str, int | Sequence[Gpu]] = {"n1": 1, "n2": inventory(2, memory=[160]), "n3": 2}
     world = LimitedWorld(nodes, limits=memory(160))
     world.notebook("a", 0, set=2000)
     world.divide("a")
