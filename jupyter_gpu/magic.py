@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMANDS = ("release", "status", "usage", "wait")
-OPTIONS = ("--each", "--memory", "--model", "--no-wait", "--placement", "--priority", "--timeout", "--topology")
+OPTIONS = (
+    *("--each", "--memory", "--model", "--no-wait", "--placement", "--priority", "--timeout", "--topology", "--vendor"),
+)
 VALUES = {
     "--each": ("0.25", "0.5"),
     "--memory": ("8GiB", "20GiB", "40GiB", "80GiB"),
@@ -19,6 +21,7 @@ VALUES = {
     "--priority": tuple("0123456789"),
     "--timeout": ("60", "600", "3600"),
     "--topology": ("any", "island", "switch"),
+    "--vendor": ("amd", "any", "nvidia"),
 }
 """Values offered after these options."""
 _HELP = "See %gpu?"
@@ -46,7 +49,7 @@ def gpu(line: str, cell: str | None = None) -> Any:
 
     %gpu                           the current state
     %gpu 2                         have two GPUs; blocks until they are attached
-    %gpu 0.5 --memory 20GiB        half of one; also --each, --model, --topology, --placement, --priority
+    %gpu 0.5 --memory 20GiB        half of one; also --each, --model, --vendor, --topology, --placement, --priority
     %gpu --memory 40GiB            so much memory of a GPU, in time that others leave
     %gpu 3 --no-wait               ask and continue
     %gpu 3 --timeout 60            wait at most a minute
@@ -83,8 +86,8 @@ def gpu(line: str, cell: str | None = None) -> Any:
     if given is None:
         return print(gpu.__doc__)
     patience = {"wait": not given.no_wait, "timeout": given.timeout}
-    named = {name: getattr(given, name) for name in ("each", "memory", "model", "topology", "placement", "priority")}
-    named = {name: value for name, value in named.items() if value is not None}
+    options = ("each", "memory", "model", "vendor", "topology", "placement", "priority")
+    named = {name: value for name in options if (value := getattr(given, name)) is not None}
     if given.what is None and "memory" in named:
         return here.resize(**named, **patience)
     what = given.what or "status"

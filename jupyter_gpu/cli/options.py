@@ -70,6 +70,8 @@ def request() -> argparse.ArgumentParser:
         "--model", action="append", metavar="NAME", help="an acceptable model; may be repeated; or any"
     )
     offer(model, offers.models)
+    vendor = parent.add_argument("--vendor", metavar="NAME", help="of the GPUs, such as nvidia or amd; or any")
+    offer(vendor, offers.vendors)
     parent.add_argument("--topology", choices=("any", "island", "switch"), help="how the GPUs must be connected")
     parent.add_argument(
         "--placement", choices=("local", "any"), help="on this node alone, or also on others, where a cluster allows it"

@@ -70,6 +70,7 @@ class ServerGpus:
         each: float | str | None = KEEP,
         memory: int | str | None = KEEP,
         model: str | Iterable[str] | None = KEEP,
+        vendor: str | None = KEEP,
         topology: str | None = KEEP,
         placement: str | None = KEEP,
         priority: int | str | None = KEEP,
@@ -81,7 +82,8 @@ class ServerGpus:
         ``each``: cut into shares of this size, each on another GPU. ``memory``: of each share, bytes or ``"20GiB"``,
         also more than its part where that is enforced; without ``amount`` of the least share, which runs in time that
         others leave.
-        ``model``: acceptable models. ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
+        ``model``: acceptable models. ``vendor``: ``"nvidia"``, ``"amd"``, where nodes have GPUs of several.
+        ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
         ``placement``: ``"local"`` (this node alone) or ``"any"`` (other nodes, too, where a cluster lets them serve).
         ``priority``: 0–9, higher is served first. What you do not name stays as it is; None or ``"any"`` takes it back.
         ``wait=False`` returns at once; ``timeout`` is in seconds.
@@ -90,7 +92,7 @@ class ServerGpus:
         NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
         Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
         """
-        asked = self._asked(amount, each, memory, model, topology, placement, priority)
+        asked = self._asked(amount, each, memory, model, vendor, topology, placement, priority)
         steps = self._resize(asked, wait, timeout)
         self._make_room(asked["milli"])
         return self._runner.run(steps)
@@ -102,6 +104,7 @@ class ServerGpus:
         each: float | str | None = KEEP,
         memory: int | str | None = KEEP,
         model: str | Iterable[str] | None = KEEP,
+        vendor: str | None = KEEP,
         topology: str | None = KEEP,
         placement: str | None = KEEP,
         priority: int | str | None = KEEP,
@@ -109,7 +112,7 @@ class ServerGpus:
         timeout: float | None = None,
     ) -> GpuStatus:
         """Do the same as `resize` without blocking the event loop."""
-        asked = self._asked(amount, each, memory, model, topology, placement, priority)
+        asked = self._asked(amount, each, memory, model, vendor, topology, placement, priority)
         steps = self._resize(asked, wait, timeout)
         if self._calls is not None or self._clients is not None:
             import asyncio
@@ -124,6 +127,7 @@ class ServerGpus:
             each=None,
             memory=None,
             model=None,
+            vendor=None,
             topology=None,
             placement=None,
             priority=None,
@@ -340,13 +344,14 @@ class ServerGpus:
         each: float | str | None,
         memory: int | str | None,
         model: str | Iterable[str] | None,
+        vendor: str | None,
         topology: str | None,
         placement: str | None,
         priority: int | str | None,
     ) -> Mapping[str, Any]:
         from .arguments import fields
 
-        options = {"each": each, "memory": memory, "model": model, "topology": topology}
+        options = {"each": each, "memory": memory, "model": model, "vendor": vendor, "topology": topology}
         return fields(amount, **options, placement=placement, priority=priority)
 
     def _resize(self, asked: Mapping[str, Any], wait: bool, timeout: float | None) -> Steps:

@@ -6,7 +6,7 @@ makes it from a backend's state; the kernel's client reads it back. ``docs/opena
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -19,7 +19,8 @@ from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .status import Status, status
 from .stranger import MAX_STRANGERS, Stranger
 
-if TYPE_CHECKING:  # loaded with the first limit, worker or share, not when a server starts
+if TYPE_CHECKING:  # loaded with the first GPU, limit, worker or share, not when a server or a kernel starts
+    from .gpu_kind import GpuKind
     from .limits.pod_limit import PodLimit
     from .pod_worker import PodWorker
     from .share import ShareUse
@@ -183,6 +184,8 @@ class View:
     """The pod's workers on other nodes, whose GPUs are not among ``gpus``."""
     elsewhere: int | None = None
     """The part of ``total`` that is on other nodes; 0: the wish says ``local``; ``None``: no other node serves it."""
+    kinds: tuple[GpuKind, ...] = ()
+    """The kinds of GPUs of the pod's own node, among which a request can choose."""
 
     @property
     def status(self) -> Status:
@@ -239,6 +242,7 @@ class View:
             **({"revision": self.revision} if self.revision else {}),
             **({"workers": [worker.to_json() for worker in self.workers]} if self.workers else {}),
             **({} if self.elsewhere is None else {"elsewhere": self.elsewhere}),
+            **({"kinds": [kind.to_json() for kind in self.kinds]} if self.kinds else {}),
         }
 
     @classmethod
@@ -263,6 +267,7 @@ class View:
             revision=strict.optional(body, "revision", strict.integer(0, strict.MAX_GENERATION)) or 0,
             workers=strict.optional(body, "workers", _read_workers) or (),
             elsewhere=strict.optional(body, "elsewhere", milli),
+            kinds=strict.optional(body, "kinds", _read_kinds) or (),
         )
 
 
@@ -270,6 +275,12 @@ def _read_workers(value: Any, key: str) -> tuple[PodWorker, ...]:
     from .pod_worker import read_workers
 
     return read_workers(value, key)
+
+
+def _read_kinds(value: Any, key: str) -> tuple[GpuKind, ...]:
+    from .gpu_kind import read_gpu_kinds
+
+    return read_gpu_kinds(value, key)
 
 
 class GpuLoad(NamedTuple):
@@ -349,7 +360,12 @@ read_celsius = strict.integer(0, 1000)
 read_watts = read_number(100_000.0)
 
 
-def steps(limit: int, fractions: tuple[int, ...]) -> tuple[int, ...]:
-    """List the amounts to offer: 0, the fractions, every whole GPU, and the limit itself."""
-    whole = range(0, limit + 1, 1000)
+def steps(limit: int, fractions: tuple[int, ...], kinds: Sequence[GpuKind] = ()) -> tuple[int, ...]:
+    """List the amounts to offer: 0, the fractions, every whole GPU, and the limit itself.
+
+    Where no part of any of ``kinds`` can be had, these are whole GPUs alone; none of them: the kinds are not known.
+    """
+    whole = range(0, limit + 1, MILLI_PER_GPU)
+    if kinds and not any(kind.has_shares for kind in kinds):
+        return tuple(whole)
     return tuple(sorted({0, *whole, *(f for f in fractions if f <= limit), limit}))

@@ -11,7 +11,7 @@ from jupyter_gpu.backends.kubernetes.rules import event_texts
 from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Records, advance, answered, compose, read
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Requested, Wish, encode
-from jupyter_gpu.model.gpu import Holder
+from jupyter_gpu.model.gpu import AMD, Holder
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.status import Phase
@@ -49,6 +49,22 @@ def test_view_of_a_pod_is_complete() -> None:
     assert view.steps == (0, 250, 1000, 1500)
     assert (view.status.phase, types(view)) == (Phase.READY, [])
     assert [len(card.users) for card in view.gpus] == [0, 1]
+
+
+def test_kinds_of_the_node_say_which_amounts_there_are() -> None:
+    """Where no GPU has time shares, the slider offers whole ones alone, but not where other nodes may have others."""
+    node = Node("n1", False, tuple(replace(gpu, vendor=AMD) for gpu in inventory(2, models=["MI300X"])))
+    view = compose(1, known_state(node=node), Settings(fractions=(250,)))
+    assert ([kind.model for kind in view.kinds], view.steps) == (["MI300X"], (0, 1000, 2000))
+    service = a_pod(service='{"generation":1,"workers":[],"elsewhere":1000}')
+    assert compose(1, known_state(node=node, pod=service), Settings(fractions=(250,))).steps == (
+        0,
+        250,
+        1000,
+        2000,
+        3000,
+    )
+    assert compose(1, known_state(node=None), Settings()).kinds == ()
 
 
 ML = Source(SourceKind.GROUP, "ml", "root", 1777800000)

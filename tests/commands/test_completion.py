@@ -45,6 +45,7 @@ def test_bash_completes(server: Server, command: str) -> None:
     )
     assert offered(server, f"{command} rel") == ["release"]
     assert set(offered(server, f"{command} resize --m")) == {"--memory", "--model"}
+    assert set(offered(server, f"{command} resize --vendor ")) == {"nvidia"}
     assert set(offered(server, f"{command} resize 2 --topology ")) == {"any", "island", "switch"}
     assert {"0", "0.25", "1", "4"} <= set(offered(server, f"{command} resize "))
     assert offered(server, f"{command} resize 2 --memory ") == []

@@ -99,6 +99,7 @@ def test_error_is_a_box(kernel: Kernel) -> None:
         ("%gpu 2 --topology ", {"any", "island", "switch"}, {"--each"}),
         ("%gpu 2 --placement ", {"any", "local"}, {"--each"}),
         ("%gpu 2 --memory ", {"20GiB"}, {"--each"}),
+        ("%gpu 2 --vendor ", {"amd", "any", "nvidia"}, {"--each"}),
     ],
 )
 def test_magic_completes(kernel: Kernel, line: str, there: set[str], gone: set[str]) -> None:

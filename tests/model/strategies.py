@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.quantity import MAX_BYTES
@@ -237,6 +238,7 @@ pod_workers = st.builds(
     st.none() | generations,
     st.none() | generations,
 )
+gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
 views = st.builds(
     View,
     instance=names(64),
@@ -254,4 +256,5 @@ views = st.builds(
     conditions=st.lists(st.builds(Condition, names(64), names(1024)), max_size=2).map(tuple),
     workers=st.just(()) | st.lists(pod_workers, max_size=3).map(tuple),
     elsewhere=st.none() | st.integers(0, 16_000),
+    kinds=st.lists(gpu_kinds, max_size=3).map(tuple),
 )

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.gpu import NVIDIA, Gpu, Holder
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import Condition, GpuLoad, GpuState, GpuUser, Mode, PodGpu, Sample, View, steps
@@ -139,3 +140,11 @@ def test_steps_ascend_to_the_limit(limit: int, fractions: tuple[int, ...]) -> No
     assert {*range(0, limit + 1, 1000), *(f for f in fractions if f <= limit)} == set(offered) - (
         {limit} - set(range(0, limit + 1, 1000)) - set(fractions)
     )
+
+
+@given(st.integers(0, 16_000), st.lists(any_.gpu_kinds, min_size=1, max_size=3))
+def test_steps_are_whole_gpus_where_no_gpu_has_shares(limit: int, kinds: list[GpuKind]) -> None:
+    """One kind with shares is enough for fractions."""
+    offered = steps(limit, (250, 500), kinds)
+    shares = any(kind.vendor == NVIDIA for kind in kinds)
+    assert offered == (steps(limit, (250, 500)) if shares else tuple(range(0, limit + 1, 1000)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jupyter_gpu.common import faults
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.errors import BackendUnavailable, StaleGeneration
+from jupyter_gpu.model.gpu_kind import gpu_kinds
 from jupyter_gpu.model.reservation import WishChange, resolve
 from jupyter_gpu.model.view import GpuLoad
 
@@ -244,6 +245,7 @@ class Pod:
             scanner.strangers.described(),
             Troubles(self._schedule.problem, len(own.others.unreadable), own.repairs, shares, self._limits.problem),
             Visibility(self._surroundings, scanner.strangers.elsewhere, scanner.unknown_users, self._site),
+            gpu_kinds(self._steps.gpus),
         )
         view = compose(self.view.version, state, self._settings)
         if view != self.view:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import strict
-from ..quantity import MAX_MILLI
+from ..quantity import MAX_BYTES, MAX_MILLI
 from .source import MAX_TIME, UNSET, Source
 
 _read_milli = strict.integer(0, MAX_MILLI)
+_read_bytes = strict.integer(0, MAX_BYTES)
 MAX_RECLAIMS = 8
 """Most entries of `PodLimit.reclaimed`."""
 
@@ -27,7 +28,8 @@ class Reclaim(NamedTuple):
 class PodLimit:
     """The most that a pod may have now, the limit of its owner behind it, and when GPUs above it are taken back.
 
-    JSON: ``{"milli": 1000, "max": 2000, "source": {…}, "giveBackAt": 1767225600, "reclaimed": [{"milli", "at"}]}``.
+    JSON: ``{"milli": 1000, "max": 2000, "source": {…}, "giveBackAt": 1767225600, "reclaimed": [{"milli", "at"}],
+    "memory": 42949672960}``.
     """
 
     milli: int | None
@@ -41,6 +43,8 @@ class PodLimit:
     ``reclaimed``; ``None``: none are."""
     reclaimed: tuple[Reclaim, ...] = ()
     """The amounts taken back for others: guaranteed to them, or held by a preemptible pod. Earliest first."""
+    memory: int | None = None
+    """Bytes of GPU memory that the owner's other pods leave; ``None``: unlimited, or no GPU here has more."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; what is ``None`` is left out."""
@@ -50,6 +54,7 @@ class PodLimit:
             "source": self.source.to_json(),
             "giveBackAt": self.give_back_at,
             "reclaimed": [item._asdict() for item in self.reclaimed] or None,
+            "memory": self.memory,
         }
         return strict.without_none(body)
 
@@ -66,6 +71,7 @@ class PodLimit:
             source=strict.required(body, "source", Source.from_json),
             give_back_at=strict.optional(body, "giveBackAt", _read_time),
             reclaimed=tuple(strict.optional(body, "reclaimed", _read_reclaims) or ()),
+            memory=strict.optional(body, "memory", _read_bytes),
         )
 
 

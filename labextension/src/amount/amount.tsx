@@ -9,6 +9,8 @@ import { IGpuModel } from '../model/tokens';
 import { explain, sentence } from '../words/sentence';
 import { Action, actions } from './actions';
 import { Limit, useLimitNews } from './limit';
+import { MemoryField } from './memory-field';
+import { ModelChoice } from './model-choice';
 import { Placement } from './placement';
 import { GpuSlider } from './slider';
 
@@ -33,10 +35,11 @@ export function Amount({ model, trans, restart }: IAmountProps): React.JSX.Eleme
   useSignal(model.changed);
   const { view, connection } = model;
   const online = connection.state === 'online';
+  const choice = view && { view, model, disabled: !online, trans };
   return (
     <>
       <ConnectionNote connection={connection} model={model} trans={trans} />
-      {view && view.total > 0 && (
+      {view && choice && view.total > 0 && (
         <section className="jp-gpu-Section" aria-label={trans.__('Amount')}>
           <GpuSlider
             steps={view.steps}
@@ -47,7 +50,9 @@ export function Amount({ model, trans, restart }: IAmountProps): React.JSX.Eleme
             trans={trans}
             onCommit={milli => void model.request({ milli })}
           />
-          <Placement view={view} model={model} disabled={!online} trans={trans} />
+          <ModelChoice {...choice} />
+          <MemoryField {...choice} />
+          <Placement {...choice} />
           <p className="jp-gpu-Sentence" data-phase={view.phase}>
             {sentence(view, trans)}
           </p>

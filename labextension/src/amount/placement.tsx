@@ -1,43 +1,30 @@
 /** The choice whether other nodes may serve the request, where they serve this server. */
-import type { TranslationBundle } from '@jupyterlab/translation';
-import React, { useState } from 'react';
-import { IView } from '../api/view';
-import { IGpuModel } from '../model/tokens';
-
-/** Properties of the choice. */
-export interface IPlacementProps {
-  readonly view: IView;
-  readonly model: IGpuModel;
-  readonly disabled: boolean;
-  readonly trans: TranslationBundle;
-}
+import React from 'react';
+import { IChoiceProps, useChoice, wanted } from './choice';
 
 /** A tick; without it the amount is at most what the own node could ever give. */
-export function Placement(props: IPlacementProps): React.JSX.Element | null {
+export function Placement(props: IChoiceProps): React.JSX.Element | null {
   const { view, model, disabled, trans } = props;
-  const [chosen, choose] = useState<boolean | null>(null);
-  const { elsewhere, total, requested, amounts } = view;
+  const { elsewhere, total, requested } = view;
+  const [anywhere, ask] = useChoice(model, requested?.placement !== 'local');
   if (elsewhere === null) {
     return null;
   }
-  const wanted = model.wanted ?? amounts.requested;
-  const allow = (anywhere: boolean) => {
-    choose(anywhere); // the server has not answered yet
-    void model
-      .request(
-        anywhere
-          ? { milli: wanted, placement: 'any' }
-          : { milli: Math.min(wanted, total - elsewhere), placement: 'local' }
-      )
-      .then(() => choose(null));
-  };
+  const milli = wanted(props);
   return (
     <label className="jp-gpu-Toggle jp-gpu-Placement">
       <input
         type="checkbox"
-        checked={chosen ?? requested?.placement !== 'local'}
+        checked={anywhere}
         disabled={disabled}
-        onChange={event => allow(event.target.checked)}
+        onChange={({ target: { checked } }) =>
+          ask(
+            checked,
+            checked
+              ? { milli, placement: 'any' }
+              : { milli: Math.min(milli, total - elsewhere), placement: 'local' }
+          )
+        }
       />
       {trans.__('Also on other nodes')}
     </label>

@@ -1,9 +1,10 @@
-/** The slider, its labels, and the number field beside it. */
+/** The slider and its labels, and a number field beside it. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useEffect, useId, useRef, useState } from 'react';
 import { labelled, nearest, parseGpus, positions, shortGpus } from '../words/positions';
 import { formatGpus } from '../words/quantity';
 import { gpus } from '../words/sentence';
+import { NumberField } from './number-field';
 
 /** Labels that fit below a slider in a narrow side bar. */
 const ROOM = 10;
@@ -41,10 +42,11 @@ export function GpuSlider(props: ISliderProps): React.JSX.Element {
       <div className="jp-gpu-Amount-head">
         <label htmlFor={`${id}range`}>{trans.__('GPUs for this server')}</label>
         <NumberField
-          value={shown}
-          limit={limit}
+          value={formatGpus(shown)}
+          label={trans.__('Number of GPUs')}
+          wrong={trans.__('Type a number from 0 to %1, such as 2 or 0.5.', formatGpus(limit))}
           disabled={disabled}
-          trans={trans}
+          read={typed => parseGpus(typed, limit)}
           onCommit={commit}
         />
       </div>
@@ -165,58 +167,3 @@ const MOVES = new Set([
   'Home',
   'End'
 ]);
-
-interface INumberProps {
-  readonly value: number;
-  readonly limit: number;
-  readonly disabled: boolean;
-  readonly trans: TranslationBundle;
-  readonly onCommit: (milli: number) => void;
-}
-
-/** A field for any amount; Enter or leaving the field makes the request. */
-function NumberField({ value, limit, disabled, trans, onCommit }: INumberProps): React.JSX.Element {
-  const [typed, setTyped] = useState<string | null>(null);
-  const errorId = useId();
-  const milli = typed === null ? value : parseGpus(typed, limit);
-  const wrong = milli === null;
-  const finish = () => {
-    if (typed !== null && milli !== null) {
-      setTyped(null);
-      onCommit(milli);
-    }
-  };
-  return (
-    <>
-      <input
-        className="jp-gpu-Number"
-        type="text"
-        inputMode="decimal"
-        autoComplete="off"
-        value={typed ?? formatGpus(value)}
-        disabled={disabled}
-        aria-label={trans.__('Number of GPUs')}
-        aria-invalid={wrong}
-        aria-errormessage={wrong ? errorId : undefined}
-        data-lm-suppress-shortcuts="true"
-        onChange={event => setTyped(event.target.value)}
-        onBlur={() => {
-          finish();
-          setTyped(null);
-        }}
-        onKeyDown={event => {
-          if (event.key === 'Enter') {
-            finish();
-          } else if (event.key === 'Escape') {
-            setTyped(null);
-          }
-        }}
-      />
-      {wrong && (
-        <span className="jp-gpu-Number-error" id={errorId} role="alert">
-          {trans.__('Type a number from 0 to %1, such as 2 or 0.5.', formatGpus(limit))}
-        </span>
-      )}
-    </>
-  );
-}

@@ -32,7 +32,7 @@ export class Fields {
 
   /** The field `key`, or `null` where it is absent or null. */
   maybe<T>(key: string, read: Reader<T>): T | null {
-    return this.get(key, maybe(read, null));
+    return this.get(key, nullable(read));
   }
 
   private at(key: string): string {
@@ -62,6 +62,9 @@ export const maybe =
   <T, I>(read: Reader<T>, instead: I): Reader<T | I> =>
   (value, field) =>
     value === undefined || value === null ? instead : read(value, field);
+
+/** Returns the value that `read` reads, or `null` if it is absent. */
+export const nullable = <T>(read: Reader<T>): Reader<T | null> => maybe(read, null);
 
 /** A text of at most `limit` characters. */
 export const text =

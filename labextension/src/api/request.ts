@@ -43,8 +43,10 @@ const OPTIONS = ['each', 'memory', 'model', 'vendor', 'topology', 'placement', '
 /** A request for GPUs, as it is sent: an amount, and the options to change. Other options stay as they are. */
 export interface IRequest {
   readonly milli: number;
-  /** Bytes of GPU memory of each, or a text such as "20GiB"; absent: unchanged. */
-  readonly memory?: number | string;
+  /** Bytes of GPU memory of each, or a text such as "20GiB"; `null`: its part again; absent: unchanged. */
+  readonly memory?: number | string | null;
+  /** Models that will do; `null`: all; absent: unchanged. */
+  readonly model?: readonly string[] | null;
   /** `local` or `any`; absent: unchanged. */
   readonly placement?: string;
   /** The generation that it is based on: refused as stale if the request was changed meanwhile. */

@@ -4,7 +4,7 @@
  *
  * Memory is bytes. Times are seconds; those of shares are microseconds.
  */
-import { FieldError, fields, integer, maybe, number, Reader, record, text } from './check';
+import { FieldError, fields, integer, maybe, nullable, number, Reader, record, text } from './check';
 
 const count = integer(0, Number.MAX_SAFE_INTEGER);
 
@@ -65,8 +65,8 @@ export interface ISample {
 
 /** The load in `value`; throws a `FieldError`. */
 export const load = record<ILoad>({
-  utilisation: maybe(number(0, 100), null),
-  memory: maybe(count, null),
+  utilisation: nullable(number(0, 100)),
+  memory: nullable(count),
   temperature: maybe(number(0, 1000), undefined),
   power: maybe(number(0, 100_000), undefined)
 });
@@ -85,13 +85,13 @@ const shareFields = record({
   lost: count,
   balance: count,
   cap: count,
-  expires: maybe(count, null),
+  expires: nullable(count),
   sharing: integer(0, 999),
   period: integer(1, Number.MAX_SAFE_INTEGER),
-  busy: maybe(number(0, 1), null),
+  busy: nullable(number(0, 1)),
   reason: text(200),
-  memory_used: maybe(count, null),
-  memory_limit: maybe(count, null)
+  memory_used: nullable(count),
+  memory_limit: nullable(count)
 });
 
 const share: Reader<IShareUse> = (value, field) => {

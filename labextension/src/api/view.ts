@@ -4,11 +4,13 @@
  *
  * Amounts of GPU are integers of thousandths ("milli"), memory is bytes.
  */
-import { boolean, integer, listOf, maybe, number, oneOf, Reader, record, text } from './check';
+import { boolean, integer, listOf, maybe, nullable, number, oneOf, Reader, record, text } from './check';
 
 const MAX_MILLI = 1_000_000;
 const MAX_GPUS = 1024;
 const milli = integer(0, MAX_MILLI);
+const share = integer(1, 1000);
+const model = text(128);
 const count = integer(0, Number.MAX_SAFE_INTEGER);
 /** Seconds since 1970: the last that a date can have in Python is in the year 9999. */
 const MAX_TIME = 253_402_300_799;
@@ -115,12 +117,25 @@ export interface ICondition {
   readonly message: string;
 }
 
+/** GPUs of this node or machine that are alike. */
+export interface IGpuKind {
+  readonly model: string;
+  /** Bytes. */
+  readonly memory: number;
+  /** A share of it can have another amount of memory than its part. */
+  readonly gate: boolean;
+}
+
 /** The recorded request. */
 export interface IRequested {
   readonly generation: number;
   readonly milli: number;
+  /** Milli of each share; `null`: whole GPUs, and one share for the rest. */
+  readonly each: number | null;
   /** Bytes of each; `null`: not requested. */
   readonly memory: number | null;
+  /** Models that will do; empty: all. */
+  readonly model: readonly string[];
   /** `local` or `any`; `null`: not requested, so other nodes may serve it where they serve this server. */
   readonly placement: string | null;
 }
@@ -157,6 +172,8 @@ export interface IUserLimit {
   readonly source: ISource;
   /** Seconds since 1970 at which GPUs above it are taken back; `null`: none are above it. */
   readonly giveBackAt: number | null;
+  /** Bytes of GPU memory that are left for this server; `null`: no limit, or no GPU here has more. */
+  readonly memory: number | null;
 }
 
 /** Everything at one moment. */
@@ -188,6 +205,8 @@ export interface IView {
   readonly workers: readonly IWorker[];
   /** The part of `total` that is on other nodes; `null`: none of them serves this server. */
   readonly elsewhere: number | null;
+  /** The kinds of GPUs of this node or machine. */
+  readonly kinds: readonly IGpuKind[];
   readonly conditions: readonly ICondition[];
 }
 
@@ -195,29 +214,29 @@ const user = record<IUser>({
   pid: processId,
   command: text(256),
   foreign: boolean,
-  kernel: maybe(text(256), null),
-  notebook: maybe(path, null),
+  kernel: nullable(text(256)),
+  notebook: nullable(path),
   label: maybe(path, undefined)
 });
 
 const stranger = record<IStranger>({
   pid: processId,
   command: text(256),
-  user: maybe(word, null)
+  user: nullable(word)
 });
 
 const gpu = record<IGpu>({
   uuid: text(96),
   index: integer(0, 4095),
-  model: text(128),
+  model,
   memory: count,
   simulated: maybe(boolean, false),
   health: maybe(text(512), ''),
-  milli: integer(1, 1000),
+  milli: share,
   state: oneOf(...STATES),
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),
-  idleSince: maybe(integer(0, MAX_TIME), null)
+  idleSince: nullable(integer(0, MAX_TIME))
 });
 
 const worker = record<IWorker>({
@@ -226,10 +245,10 @@ const worker = record<IWorker>({
   relation: oneOf(...RELATIONS),
   stage: oneOf(...STAGES),
   milli,
-  gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: integer(1, 1000) }), MAX_GPUS),
+  gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: share }), MAX_GPUS),
   message: maybe(text(1024), ''),
-  shipped: maybe(count, null),
-  roundTrip: maybe(count, null)
+  shipped: nullable(count),
+  roundTrip: nullable(count)
 });
 
 /** Reads the source of a limit. */
@@ -237,21 +256,22 @@ export const source = record<ISource>({
   kind: word,
   name: maybe(text(512), ''),
   by: maybe(text(512), ''),
-  at: maybe(integer(0, MAX_TIME), null),
-  part: maybe(word, null),
+  at: nullable(integer(0, MAX_TIME)),
+  part: nullable(word),
   unreadable: maybe(boolean, false)
 });
 
 const userLimit = record<IUserLimit>({
-  milli: maybe(milli, null),
-  max: maybe(milli, null),
+  milli: nullable(milli),
+  max: nullable(milli),
   source,
-  giveBackAt: maybe(number(0, MAX_TIME), null)
+  giveBackAt: nullable(number(0, MAX_TIME)),
+  memory: nullable(count)
 });
 
 const allocated = record({
-  position: maybe(integer(1, 1_000_000), null),
-  limit: maybe(userLimit, null)
+  position: nullable(integer(1, 1_000_000)),
+  limit: nullable(userLimit)
 });
 
 const view = record({
@@ -265,7 +285,7 @@ const view = record({
   limit: milli,
   steps: listOf(milli, 2048),
   phase: oneOf(...PHASES),
-  reason: maybe(word, null),
+  reason: nullable(word),
   settled: boolean,
   amounts: record<IAmounts>({
     requested: milli,
@@ -273,19 +293,23 @@ const view = record({
     attached: milli,
     draining: milli
   }),
-  requested: maybe(
+  requested: nullable(
     record<IRequested>({
       generation: count,
       milli,
-      memory: maybe(count, null),
-      placement: maybe(word, null)
-    }),
-    null
-  ),
-  allocated: maybe(allocated, null),
+      each: nullable(share),
+      memory: nullable(count),
+      model: maybe(listOf(model, 16), []),
+      placement: nullable(word)
+    })),
+  allocated: nullable(allocated),
   gpus: listOf(gpu, MAX_GPUS),
   workers: maybe(listOf(worker, 8), []),
-  elsewhere: maybe(milli, null),
+  elsewhere: nullable(milli),
+  kinds: maybe(
+    listOf(record<IGpuKind>({ model, memory: count, gate: maybe(boolean, false) }), 256),
+    []
+  ),
   conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
 });
 

@@ -1,5 +1,5 @@
 /** Answers about one user, past changes, and imports; with strict parsers. */
-import { boolean, integer, listOf, maybe, oneOf, record, text } from '../api/check';
+import { boolean, integer, listOf, maybe, nullable, oneOf, record, text } from '../api/check';
 import { IPreview, IResult, readPreview, readResult } from './edits';
 import {
   dictionary,
@@ -41,7 +41,7 @@ export const readExplanation = record<IExplanation>({
   limits: listOf(
     record<IStep>({
       object: text(512),
-      subject: maybe(readSubject, null),
+      subject: nullable(readSubject),
       value: value => value,
       holds: boolean,
       reason: sentence
@@ -67,11 +67,11 @@ export interface IPast {
 export const readAudit = pageOf(
   record<IPast>({
     object: text(512),
-    subject: maybe(readSubject, null),
+    subject: nullable(readSubject),
     by: text(1024),
     at: text(64),
-    from: maybe(readFields, null),
-    to: maybe(readFields, null)
+    from: nullable(readFields),
+    to: nullable(readFields)
   })
 );
 
@@ -113,8 +113,8 @@ export const readImport = record<IImport>({
   lines: listOf(
     record<ILine>({
       outcome: oneOf(...OUTCOMES),
-      subject: maybe(readSubject, null),
-      line: maybe(integer(0, Number.MAX_SAFE_INTEGER), null),
+      subject: nullable(readSubject),
+      line: nullable(integer(0, Number.MAX_SAFE_INTEGER)),
       changes: maybe(
         listOf(
           record<IFieldChange>({
@@ -130,6 +130,6 @@ export const readImport = record<IImport>({
     }),
     MAX_ROWS
   ),
-  preview: maybe(readPreview, null),
-  results: maybe(listOf(readResult, MAX_ROWS), null)
+  preview: nullable(readPreview),
+  results: nullable(listOf(readResult, MAX_ROWS))
 });

@@ -1,5 +1,5 @@
 /** Many changes of limits in one request, and their results; with strict parsers. */
-import { boolean, fields as anObject, listOf, maybe, oneOf, record, text } from '../api/check';
+import { boolean, fields as anObject, listOf, maybe, nullable, oneOf, record, text } from '../api/check';
 import { Api } from './call';
 import { Fields, ISubject, readFields, readSubject } from './limits';
 
@@ -62,10 +62,10 @@ const MAX_ROWS = 10_000;
 export const readResult = record<IResult>({
   subject: readSubject,
   result: oneOf(...RESULTS),
-  from: maybe(readFields, null),
-  to: maybe(readFields, null),
+  from: nullable(readFields),
+  to: nullable(readFields),
   version: maybe(text(64), ''),
-  error: maybe(
+  error: nullable(
     record<IRefused>({
       reason: text(64),
       message: text(20_000),
@@ -73,9 +73,7 @@ export const readResult = record<IResult>({
         anObject(value, field);
         return value as Record<string, unknown>;
       }, {})
-    }),
-    null
-  )
+    }))
 });
 
 /** Reads a preview. */
@@ -90,7 +88,7 @@ export const readPreview = record<IPreview>({
 const readBulk = record<IBulk & { dryRun: boolean }>({
   dryRun: boolean,
   results: listOf(readResult, MAX_ROWS),
-  preview: maybe(readPreview, null)
+  preview: nullable(readPreview)
 });
 
 /** Carry out edits, or with `dryRun` only say what would follow. */

@@ -2,17 +2,7 @@
  * The JSON of the hub's service, with strict parsers; `docs/hub-openapi.yaml` describes it. Amounts of use are integers of
  * thousandths of a GPU ("milli"), amounts of limits quantities (`"2"`, `"500m"`) or `"unlimited"`.
  */
-import {
-  boolean,
-  fields as anObject,
-  integer,
-  listOf,
-  maybe,
-  oneOf,
-  Reader,
-  record,
-  text
-} from '../api/check';
+import { boolean, fields as anObject, integer, listOf, maybe, nullable, oneOf, Reader, record, text } from '../api/check';
 import { ISource, source } from '../api/view';
 
 const MAX_ROWS = 10_000;
@@ -142,27 +132,27 @@ const sourced = record<ISourced>({ value: text(64), source });
 const fields: Reader<Fields> = (value, field) => dictionary(value, field, item => item);
 const changed = record<IChanged>({ by: text(1024), at: text(64) });
 const own = record<IOwn>({
-  version: maybe(text(64), null),
+  version: nullable(text(64)),
   fields,
-  managedBy: maybe(word, null),
+  managedBy: nullable(word),
   mirrored: boolean
 });
 
 const row = record<ISubjectRow>({
   subject,
   known: boolean,
-  limit: maybe(sourced, null),
-  guaranteed: maybe(sourced, null),
-  used: maybe(count, null),
-  waiting: maybe(count, null),
-  idle: maybe(count, null),
-  members: maybe(count, null),
-  own: maybe(own, null),
+  limit: nullable(sourced),
+  guaranteed: nullable(sourced),
+  used: nullable(count),
+  waiting: nullable(count),
+  idle: nullable(count),
+  members: nullable(count),
+  own: nullable(own),
   notes: listOf(sentence, 1000),
-  inForce: maybe(sourced, null),
-  until: maybe(text(64), null),
-  giveBackAt: maybe(text(64), null),
-  changed: maybe(changed, null)
+  inForce: nullable(sourced),
+  until: nullable(text(64)),
+  giveBackAt: nullable(text(64)),
+  changed: nullable(changed)
 });
 
 /** Reads one page of a table whose rows `read` reads. */
@@ -172,7 +162,7 @@ export const pageOf = <T>(read: Reader<T>): Reader<IPage<T>> =>
     page: count,
     size: count,
     items: listOf(read, MAX_ROWS),
-    problem: maybe(sentence, null)
+    problem: nullable(sentence)
   });
 
 /** Reads a page of the table of subjects. */
@@ -192,12 +182,12 @@ export const readCluster = record<ICluster>({
 const pod = record<IPod>({
   namespace: word,
   name: word,
-  server: maybe(word, null),
+  server: nullable(word),
   used: count,
   draining: count,
   idle: count,
   waiting: count,
-  position: maybe(count, null)
+  position: nullable(count)
 });
 
 /** Reads the visitor. */
@@ -208,16 +198,16 @@ export const readMe = record<IMe>({
   used: count,
   waiting: count,
   idle: count,
-  inForce: maybe(sourced, null),
-  until: maybe(text(64), null),
-  giveBackAt: maybe(text(64), null),
+  inForce: nullable(sourced),
+  until: nullable(text(64)),
+  giveBackAt: nullable(text(64)),
   pods: listOf(pod, MAX_ROWS),
   hours: (value, field) => dictionary(value, field, text(64)),
   hub: maybe(word, ''),
   mayRead: boolean,
   machine: boolean,
   mayEdit: boolean,
-  problem: maybe(sentence, null)
+  problem: nullable(sentence)
 });
 
 /** Reads an object whose values `read` reads, whatever its keys are. */

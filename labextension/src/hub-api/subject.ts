@@ -1,5 +1,5 @@
 /** The limit of one subject with all its fields, and what each comes to; with strict parsers. */
-import { boolean, integer, listOf, maybe, oneOf, Reader, record, text } from '../api/check';
+import { boolean, integer, listOf, maybe, nullable, oneOf, Reader, record, text } from '../api/check';
 import { ISource, source } from '../api/view';
 import { dictionary, IChanged, IOwn, ISubject, readChanged, readOwn, readSubject } from './limits';
 
@@ -109,17 +109,17 @@ const hours = record<IHours>({
 
 /** Reads the fields of a limit, as the service writes them. */
 export const readLimitFields = record<ILimitFields>({
-  max: maybe(word, null),
-  guaranteed: maybe(word, null),
-  weight: maybe(weight, null),
-  priority: maybe(record({ max: priority }), null),
-  models: maybe(listOf(record<IModel>({ model: text(128), max: word }), MAX_PARTS), null),
-  memory: maybe(word, null),
-  idleTimeout: maybe(word, null),
-  budget: maybe(budget, null),
-  hours: maybe(listOf(hours, MAX_PARTS), null),
-  remote: maybe(boolean, null),
-  grace: maybe(word, null)
+  max: nullable(word),
+  guaranteed: nullable(word),
+  weight: nullable(weight),
+  priority: nullable(record({ max: priority })),
+  models: nullable(listOf(record<IModel>({ model: text(128), max: word }), MAX_PARTS)),
+  memory: nullable(word),
+  idleTimeout: nullable(word),
+  budget: nullable(budget),
+  hours: nullable(listOf(hours, MAX_PARTS)),
+  remote: nullable(boolean),
+  grace: nullable(word)
 });
 
 const from = <T>(read: Reader<T>) => record<IFrom<T>>({ value: read, source });
@@ -134,28 +134,28 @@ function combined<T>(read: Reader<T>): Reader<ICombined<T>> {
 }
 
 const effective = record<IEffective>({
-  max: maybe(from(word), null),
-  guaranteed: maybe(from(word), null),
-  weight: maybe(from(weight), null),
-  priority: maybe(from(priority), null),
+  max: nullable(from(word)),
+  guaranteed: nullable(from(word)),
+  weight: nullable(from(weight)),
+  priority: nullable(from(priority)),
   models: (value, field) => dictionary(value ?? {}, field, from(word)),
-  memory: maybe(from(word), null),
-  idleTimeout: maybe(from(word), null),
+  memory: nullable(from(word)),
+  idleTimeout: nullable(from(word)),
   budget: combined(budget),
   hours: combined(hours),
-  remote: maybe(from(boolean), null),
-  grace: maybe(from(word), null)
+  remote: nullable(from(boolean)),
+  grace: nullable(from(word))
 });
 
 /** Reads one subject. */
 export const readSubjectDetails = record<ISubjectDetails>({
   subject: readSubject,
   object: text(512),
-  own: maybe(readOwn, null),
+  own: nullable(readOwn),
   effective,
   inherited: effective,
   notes: listOf(text(20_000), MAX_PARTS),
-  changed: maybe(readChanged, null),
+  changed: nullable(readChanged),
   timeZone: word
 });
 

@@ -58,16 +58,15 @@ export function shortGpus(milli: number): string {
   return whole ? `${whole}${fraction}` : fraction;
 }
 
-/**
- * Milli of what a person typed in the number field (`"2"`, `"0.5"`, `"0,5"`), or `null` if that is
- * no amount up to `limit`.
- */
-export function parseGpus(typed: string, limit: number): number | null {
+/** The number that a person typed (`"2"`, `"0.5"`, `"0,5"`), NaN if it is none. */
+export function typedNumber(typed: string): number {
   const text = typed.trim().replace(',', '.');
-  if (!/^(\d{1,4}\.?\d{0,9}|\.\d{1,9})$/.test(text)) {
-    return null;
-  }
-  const milli = Number(text) * MILLI_PER_GPU;
+  return /^(\d{1,4}\.?\d{0,9}|\.\d{1,9})$/.test(text) ? Number(text) : NaN;
+}
+
+/** Milli of what a person typed in the number field, or `null` if that is no amount up to `limit`. */
+export function parseGpus(typed: string, limit: number): number | null {
+  const milli = typedNumber(typed) * MILLI_PER_GPU;
   const rounded = Math.round(milli);
   return Math.abs(milli - rounded) < 1e-6 && rounded <= limit ? rounded : null;
 }

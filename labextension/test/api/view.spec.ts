@@ -17,11 +17,28 @@ describe('parseView', () => {
     expect(() => parseView(view, 'view')).toThrow(FieldError);
   });
 
-  test('reads amount, memory and generation of a request; the server keeps the rest', () => {
+  test('reads amount, shares, memory, models and generation of a request; the server keeps the rest', () => {
     const { view } = golden('views')[0];
     const requested = { generation: 3, milli: 1000, base: 0, model: ['H100'], newer: 1 };
     const parsed = parseView({ ...(view as object), requested }, 'view');
-    expect(parsed.requested).toEqual({ generation: 3, milli: 1000, memory: null, placement: null });
+    expect(parsed.requested).toEqual({
+      generation: 3,
+      milli: 1000,
+      each: null,
+      memory: null,
+      model: ['H100'],
+      placement: null
+    });
+  });
+
+  test('reads the kinds of GPUs, and the memory that a limit leaves', () => {
+    const { view } = golden('views').find(c => c.name.includes('memory of its own'))!;
+    const { kinds, userLimit } = parseView(view, 'view');
+    expect(kinds.map(kind => [kind.model, kind.gate])).toEqual([
+      ['NVIDIA H100', true],
+      ['NVIDIA A100', true]
+    ]);
+    expect(userLimit!.memory).toBe(60 * 2 ** 30);
   });
 
   test('names the wrong field', () => {

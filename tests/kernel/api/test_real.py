@@ -125,6 +125,8 @@ def test_at_least_restores_the_amount(calm: Kernel) -> None:
         ("gpu.resize(memory='1GiB')", "Infeasible: Memory is not enforced here, so a share of 0.001 GPU has no more"),
         ("gpu.resize()", "InvalidRequest: Name an amount of GPUs, or memory alone"),
         ("gpu.resize(1, model='H100')", "Infeasible"),
+        ("gpu.resize(1, vendor='amd')", r"Infeasible: No GPU here is what you ask for \(amd\)"),
+        ("gpu.resize(1, vendor='')", "InvalidRequest: 'vendor'"),
         ("gpu.resize(1, topology='ring')", "InvalidRequest: 'topology'"),
         ("gpu.resize(1, placement='there')", "InvalidRequest: 'placement'"),
         ("gpu.resize(1, priority=10)", "InvalidRequest: 'priority'"),
@@ -179,7 +181,8 @@ def test_resize_changes_the_amount_alone(calm: Kernel, server: Server) -> None:
 )  # fmt: skip
 def test_one_option_is_removed(calm: Kernel, server: Server, way: Callable[[Kernel, Server, str], object]) -> None:
     """Code and command remove any one of them, and the others stay."""
-    every = {"each": 0.5, "memory": "1GiB", "model": MODEL, "topology": "island", "placement": "local", "priority": 3}
+    every = {"each": 0.5, "memory": "1GiB", "model": MODEL, "vendor": "NVIDIA"}
+    every |= {"topology": "island", "placement": "local", "priority": 3}
     for name in every:
         calm.run(f"gpu.resize(1, **{every!r})")
         assert set(server.status()["requested"]) >= every.keys()

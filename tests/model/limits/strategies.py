@@ -67,8 +67,9 @@ def _pod_limits(draw: st.DrawFn) -> PodLimit:
     most = draw(st.none() | st.integers(0, MAX_MILLI))
     milli = None if most is None else draw(st.integers(0, MAX_MILLI))
     times = st.integers(0, MAX_TIME).map(float)
+    memory = st.none() | st.integers(0, MAX_BYTES)
     reclaims = st.lists(st.builds(Reclaim, st.integers(1, MAX_MILLI), times), max_size=MAX_RECLAIMS).map(tuple)
-    return PodLimit(milli, most, draw(sources), draw(st.none() | times), draw(reclaims))
+    return PodLimit(milli, most, draw(sources), draw(st.none() | times), draw(reclaims), draw(memory))
 
 
 pod_limits = _pod_limits()

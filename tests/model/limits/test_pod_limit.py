@@ -44,6 +44,7 @@ SOURCE = {"source": {"kind": "User", "name": "ann"}}
         ({**SOURCE, "max": 1}, "must have both of 'milli' and 'max', or neither"),
         ({**SOURCE, "milli": -1, "max": 1}, "'milli' must be a whole number"),
         ({**SOURCE, "milli": 1, "max": "2"}, "'max' must be a whole number"),
+        ({**SOURCE, "memory": -1}, "'memory' must be a whole number"),
         ({**SOURCE, "giveBackAt": True}, "'giveBackAt' must be seconds since 1970"),
         ({**SOURCE, "giveBackAt": "soon"}, "'giveBackAt' must be seconds since 1970"),
         ({**SOURCE, "giveBackAt": -1}, "'giveBackAt' must be seconds since 1970"),

@@ -205,6 +205,14 @@ def test_slider_of_a_maximum_of_memory() -> None:
     assert found["y"].pod_limit == PodLimit(2000, 2000, GROUP)
 
 
+@pytest.mark.parametrize(("most", "memory"), [(120, [None, None]), (119, [None, 79]), (79, [None, 39]), (39, [39, 0])])
+def test_the_panel_is_told_the_memory_that_is_left_where_a_gpu_has_more(most: int, memory: list[int | None]) -> None:
+    """Otherwise each change of the owner's other pods would be written to each pod."""
+    pods = [pod("x", wants=1, has=[0], node="a"), pod("y", wants=1, node="h")]
+    found = _terms(_cluster(), pods, OwnerLimits(memory=Maximum(most * GIB, GROUP)))
+    assert [found[uid].pod_limit.memory for uid in "xy"] == [left if left is None else left * GIB for left in memory]
+
+
 def test_smallest_maximum_bounds_the_others() -> None:
     """GPUs that one pod can't use for want of memory go to the next one."""
     pods = [pod("x", wants=3, has=[], ticket=1, node="h"), pod("y", wants=3, node="a")]

@@ -24,6 +24,7 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.annotations import record as next_request
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.gpu_kind import gpu_kinds
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.quantity import MAX_MILLI, MILLI_PER_GPU
 from jupyter_gpu.model.status import status
@@ -176,6 +177,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
     own = (settings.limit, of_user.milli if of_user else None)
     limit = min([total, *(milli for milli in own if milli is not None)])
     now = status(records.requested, records.allocated, records.attached, workers)
+    kinds = gpu_kinds(gpus)
     return View(
         instance=state.instance,
         version=version,
@@ -184,7 +186,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         backend="kubernetes",
         total=total,
         limit=limit,
-        steps=steps(limit, settings.fractions),
+        steps=steps(limit, settings.fractions, () if elsewhere else kinds),
         requested=records.requested,
         allocated=records.allocated,
         attached=records.attached,
@@ -200,6 +202,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         ),
         workers=workers,
         elsewhere=elsewhere,
+        kinds=kinds,
     )
 
 

@@ -14,6 +14,7 @@ from jupyter_gpu.backends.local.site.rules.site_limit import SiteLimit
 from jupyter_gpu.model.annotations import Reason
 from jupyter_gpu.model.cards import cards
 from jupyter_gpu.model.gpu import total as total_of
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu.model.view import Condition, Mode, View, steps
@@ -78,6 +79,8 @@ class KnownState(NamedTuple):
     """Processes that use GPUs without having been given them, by uuid."""
     troubles: Troubles
     visibility: Visibility
+    kinds: tuple[GpuKind, ...] = ()
+    """Kinds of the GPUs that can be decided about."""
 
 
 def compose(version: int, state: KnownState, settings: Settings) -> View:
@@ -95,7 +98,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         backend="local",
         total=total,
         limit=limit,
-        steps=steps(limit, settings.fractions),
+        steps=steps(limit, settings.fractions, state.kinds),
         requested=record.requested,
         allocated=record.allocated,
         attached=record.attached,
@@ -110,6 +113,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
             *_limit_conditions(record, state.troubles),
             *visibility_conditions(registry, state.visibility),
         ),
+        kinds=state.kinds,
     )
 
 

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.demand import HeldMemory, wished_bytes
 from jupyter_gpu.model.feasible import fits, named
+from jupyter_gpu.model.gpu_kind import GpuKind, gpu_kind
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_scheduler.rules.state.gpu_kinds import GpuKind, gpu_kind
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
@@ -38,6 +38,8 @@ class PodBound:
     """Milli at which its slider ends."""
     maximum: Maximum | None = None
     """The maximum at which it ends, in milli."""
+    memory: int | None = None
+    """Bytes that the owner's other pods leave, where some GPU that the pod can get has more."""
     models: list[tuple[str, int]] = field(default_factory=list)
 
     def keep(self, milli: int) -> None:
@@ -149,6 +151,8 @@ class Division:
                 whole = Maximum(maximum.amount * MILLI_PER_GPU // largest, maximum.source)
                 milli = [self._milli(claim, amount, largest) for amount in (parts[claim.uid], sliders[claim.uid])]
                 found[claim.uid].at_most(milli[0], milli[1], whole)
+                if sliders[claim.uid] < largest:
+                    found[claim.uid].memory = sliders[claim.uid]
 
     def _milli(self, claim: Claim, amount: int, largest: int) -> int:
         """Return the milli with at most so many bytes, whichever GPUs a pod gets beside those that it has.

@@ -215,7 +215,7 @@ def _limited_terms(
     return PodTerms(
         allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
-        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, give_back_at, reclaims),
+        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, give_back_at, reclaims, bound.memory),
         standing=standing if standing and _may_gain(pod, allowance) else None,
     )
 
@@ -235,14 +235,15 @@ def _pod_limit(
     source: Source,
     give_back_at: float | None,
     reclaims: tuple[Reclaim, ...] = (),
+    memory: int | None = None,
 ) -> PodLimit:
     """Return the limit that a pod's panel shows; the one that it has, where that is the same.
 
-    ``milli``: what the owner's other pods leave.
+    ``milli``, ``memory``: what the owner's other pods leave.
     """
     if milli is not None:
         milli = _end_of_slider(snapshot, pod, milli, most)
-    found = PodLimit(milli, most, source, give_back_at, reclaims)
+    found = PodLimit(milli, most, source, give_back_at, reclaims, memory)
     return pod.pod_limit if pod.pod_limit == found else found
 
 

@@ -14,12 +14,12 @@ from typing import Any
 from jupyter_gpu.model.annotations import PREFIX
 from jupyter_gpu.model.demand import HeldMemory
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu_kind import GpuKind, gpu_kind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .books import free_memory
 from .changes import Changes
-from .gpu_kinds import GpuKind, gpu_kind
 from .line import Line
 from .memos import Memos
 from .pod_state import PodKind, PodState

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,8 @@ from jupyter_gpu.backends.local.settings import Settings
 from jupyter_gpu.backends.local.site.rules.apart import Surroundings
 from jupyter_gpu.backends.local.site.rules.site_limit import SiteLimit
 from jupyter_gpu.model.annotations import Reason
-from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.gpu import AMD, Gpu, Holder
+from jupyter_gpu.model.gpu_kind import gpu_kinds
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET
 from jupyter_gpu.model.view import Mode, View
@@ -38,6 +40,14 @@ def registry(gpus: tuple[Gpu, ...] = REAL, **fields: Any) -> Any:
 def guard(mode: Mode = Mode.ENFORCED, why: str = "", problem: str = "") -> Any:
     """Return a guard in force."""
     return SimpleNamespace(mode=mode, why=why, problem=problem)
+
+
+def test_kinds_of_the_machine_say_which_amounts_there_are() -> None:
+    """Where no GPU has time shares, the slider offers whole ones alone."""
+    kinds = gpu_kinds(replace(gpu, vendor=AMD) for gpu in REAL)
+    shown = compose(1, state(record(), registry(), guard())._replace(kinds=kinds), Settings())
+    assert (shown.kinds, shown.steps) == (kinds, (0, 1000, 2000))
+    assert view().steps[:2] == (0, 250)
 
 
 def record(**fields: Any) -> Record:

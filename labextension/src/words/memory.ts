@@ -1,0 +1,69 @@
+/** Memory as an amount of its own: its bounds, what is typed, what is asked for. Pure. */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { IRequest } from '../api/request';
+import { IView } from '../api/view';
+import { typedNumber } from './positions';
+import { formatBytes, MILLI_PER_GPU } from './quantity';
+
+const GIB = 2 ** 30;
+/** Milli of the least share: what asks for memory alone. */
+const LEAST = 1;
+
+/** The sizes of the GPUs that will do, in bytes; those of all, where the request names models in other words. */
+function sizes({ kinds, requested }: IView): number[] {
+  const named = kinds.filter(kind => requested?.model.includes(kind.model));
+  return (named.length ? named : kinds).map(kind => kind.memory);
+}
+
+/**
+ * The most bytes that a share can have by its GPU and by the user's limit; `null`: memory is no amount of its own here,
+ * and none is asked for.
+ */
+export function mostMemory(view: IView): number | null {
+  const here = view.kinds.some(kind => kind.gate || view.requested?.memory);
+  return here ? Math.min(Math.max(...sizes(view)), view.userLimit?.memory ?? Infinity) : null;
+}
+
+/** What the number in the field means for a request of `milli`, its bound, and what no number means. */
+export function describeMemory(
+  view: IView,
+  milli: number,
+  most: number,
+  trans: TranslationBundle
+): string {
+  const bound = formatBytes(most);
+  const each = view.requested?.each;
+  const share = each && milli % each === 0 ? each : milli % MILLI_PER_GPU;
+  if (milli <= LEAST) {
+    return trans.__('Up to %1, without a part of the time.', bound);
+  }
+  if (share % MILLI_PER_GPU === 0) {
+    return trans.__('At least, of each GPU; up to %1. Empty: any.', bound);
+  }
+  const [size, ...others] = new Set(sizes(view));
+  return others.length
+    ? trans.__('Of each share, up to %1. Empty: its part.', bound)
+    : trans.__(
+        'Of each share, up to %1. Empty: its part, %2.',
+        bound,
+        formatBytes((size * share) / MILLI_PER_GPU)
+      );
+}
+
+/** The request for `bytes` beside `milli`: without GPUs for memory alone, and back. */
+export function memoryRequest(bytes: number, milli: number): IRequest {
+  return bytes
+    ? { milli: milli || LEAST, memory: bytes }
+    : { milli: milli === LEAST ? 0 : milli, memory: null };
+}
+
+/** `42949672960` → `"40"`. */
+export function formatGib(bytes: number): string {
+  return String(Number((bytes / GIB).toFixed(3)));
+}
+
+/** Bytes of the GiB that a person typed, 0 for nothing; `null` if that is no amount up to `most`. */
+export function parseGib(typed: string, most: number): number | null {
+  const bytes = typed.trim() ? Math.round(typedNumber(typed) * GIB) : 0;
+  return bytes <= most ? bytes : null;
+}
