@@ -4,7 +4,17 @@
  *
  * Memory is bytes. Times are seconds; those of shares are microseconds.
  */
-import { FieldError, fields, integer, maybe, nullable, number, Reader, record, text } from './check';
+import {
+  FieldError,
+  fields,
+  integer,
+  maybe,
+  nullable,
+  number,
+  Reader,
+  record,
+  text
+} from './check';
 
 const count = integer(0, Number.MAX_SAFE_INTEGER);
 

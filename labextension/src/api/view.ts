@@ -4,7 +4,18 @@
  *
  * Amounts of GPU are integers of thousandths ("milli"), memory is bytes.
  */
-import { boolean, integer, listOf, maybe, nullable, number, oneOf, Reader, record, text } from './check';
+import {
+  boolean,
+  integer,
+  listOf,
+  maybe,
+  nullable,
+  number,
+  oneOf,
+  Reader,
+  record,
+  text
+} from './check';
 
 const MAX_MILLI = 1_000_000;
 const MAX_GPUS = 1024;
@@ -14,6 +25,7 @@ const model = text(128);
 const count = integer(0, Number.MAX_SAFE_INTEGER);
 /** Seconds since 1970: the last that a date can have in Python is in the year 9999. */
 const MAX_TIME = 253_402_300_799;
+const time = nullable(integer(0, MAX_TIME));
 const processId = integer(0, 2 ** 31 - 1);
 const word = text(64);
 const path = text(4096);
@@ -236,7 +248,7 @@ const gpu = record<IGpu>({
   state: oneOf(...STATES),
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),
-  idleSince: nullable(integer(0, MAX_TIME))
+  idleSince: time
 });
 
 const worker = record<IWorker>({
@@ -256,7 +268,7 @@ export const source = record<ISource>({
   kind: word,
   name: maybe(text(512), ''),
   by: maybe(text(512), ''),
-  at: nullable(integer(0, MAX_TIME)),
+  at: time,
   part: nullable(word),
   unreadable: maybe(boolean, false)
 });
@@ -301,7 +313,8 @@ const view = record({
       memory: nullable(count),
       model: maybe(listOf(model, 16), []),
       placement: nullable(word)
-    })),
+    })
+  ),
   allocated: nullable(allocated),
   gpus: listOf(gpu, MAX_GPUS),
   workers: maybe(listOf(worker, 8), []),

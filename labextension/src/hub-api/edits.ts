@@ -1,5 +1,14 @@
 /** Many changes of limits in one request, and their results; with strict parsers. */
-import { boolean, fields as anObject, listOf, maybe, nullable, oneOf, record, text } from '../api/check';
+import {
+  boolean,
+  fields as anObject,
+  listOf,
+  maybe,
+  nullable,
+  oneOf,
+  record,
+  text
+} from '../api/check';
 import { Api } from './call';
 import { Fields, ISubject, readFields, readSubject } from './limits';
 
@@ -73,7 +82,8 @@ export const readResult = record<IResult>({
         anObject(value, field);
         return value as Record<string, unknown>;
       }, {})
-    }))
+    })
+  )
 });
 
 /** Reads a preview. */

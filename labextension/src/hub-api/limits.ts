@@ -2,7 +2,18 @@
  * The JSON of the hub's service, with strict parsers; `docs/hub-openapi.yaml` describes it. Amounts of use are integers of
  * thousandths of a GPU ("milli"), amounts of limits quantities (`"2"`, `"500m"`) or `"unlimited"`.
  */
-import { boolean, fields as anObject, integer, listOf, maybe, nullable, oneOf, Reader, record, text } from '../api/check';
+import {
+  boolean,
+  fields as anObject,
+  integer,
+  listOf,
+  maybe,
+  nullable,
+  oneOf,
+  Reader,
+  record,
+  text
+} from '../api/check';
 import { ISource, source } from '../api/view';
 
 const MAX_ROWS = 10_000;

@@ -1,5 +1,15 @@
 /** The limit of one subject with all its fields, and what each comes to; with strict parsers. */
-import { boolean, integer, listOf, maybe, nullable, oneOf, Reader, record, text } from '../api/check';
+import {
+  boolean,
+  integer,
+  listOf,
+  maybe,
+  nullable,
+  oneOf,
+  Reader,
+  record,
+  text
+} from '../api/check';
 import { ISource, source } from '../api/view';
 import { dictionary, IChanged, IOwn, ISubject, readChanged, readOwn, readSubject } from './limits';
 

@@ -60,7 +60,9 @@ function set(node: HTMLInputElement | HTMLSelectElement, value: string): void {
   const kind = node instanceof HTMLInputElement ? HTMLInputElement : HTMLSelectElement;
   act(() => {
     Object.getOwnPropertyDescriptor(kind.prototype, 'value')!.set!.call(node, value);
-    node.dispatchEvent(new Event(kind === HTMLInputElement ? 'input' : 'change', { bubbles: true }));
+    node.dispatchEvent(
+      new Event(kind === HTMLInputElement ? 'input' : 'change', { bubbles: true })
+    );
   });
 }
 
@@ -113,6 +115,7 @@ test('the part of the GPU is asked for by an empty field', async () => {
 
 test('without GPUs it is memory alone, also what is kept from before', () => {
   show({ ...NAMED, amounts: { ...NAMED.amounts, requested: 0 } });
+  set(field(), '4');
   enter('40');
   expect(asked).toEqual([{ milli: 1, memory: 40 * GIB }]);
 });

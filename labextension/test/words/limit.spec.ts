@@ -51,7 +51,13 @@ test('dates are in the language of the page', () => {
 });
 
 test('a limit without what is left of it counts as whole', () => {
-  const limit: IUserLimit = { milli: null, max: 2000, source: SOURCE, giveBackAt: null };
+  const limit: IUserLimit = {
+    milli: null,
+    max: 2000,
+    source: SOURCE,
+    giveBackAt: null,
+    memory: null
+  };
   expect(describeLimit(limit, trans)).toBe('Your limit is 2 GPUs, set for group ml.');
 });
 

@@ -26,7 +26,11 @@ test.each<[string, IView, number | null]>([
     { ...FREE, requested: { ...requested!, model: ['a100'] } },
     80
   ],
-  ['the GPUs, where the limit is above', { ...FREE, userLimit: { ...userLimit!, memory: null } }, 80],
+  [
+    'the GPUs, where the limit is above',
+    { ...FREE, userLimit: { ...userLimit!, memory: null } },
+    80
+  ],
   ['nothing where it is not enforced', of('ready with a share'), null],
   ['nothing while no GPU is known', { ...NAMED, kinds: [] }, null]
 ])('the field ends at: %s', (_, view, most) => {
