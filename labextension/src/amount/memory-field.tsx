@@ -22,7 +22,6 @@ export function MemoryField(props: IChoiceProps): React.JSX.Element | null {
       <NumberField
         id={id}
         value={bytes ? formatGib(bytes) : ''}
-        label={trans.__('GPU memory, GiB')}
         wrong={trans.__('Type a number of GiB, up to %1, or nothing.', formatBytes(most))}
         disabled={disabled}
         describedBy={`${id}hint`}

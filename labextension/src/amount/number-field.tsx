@@ -5,8 +5,8 @@ import React, { useId, useState } from 'react';
 export interface INumberProps {
   /** The value, as it is written. */
   readonly value: string;
-  /** Its name for those who listen. */
-  readonly label: string;
+  /** Its name for those who listen, where no label has its id. */
+  readonly label?: string;
   /** What to say of a text that is no value. */
   readonly wrong: string;
   readonly disabled: boolean;

@@ -40,14 +40,8 @@ export function describeMemory(
   if (share % MILLI_PER_GPU === 0) {
     return trans.__('At least, of each GPU; up to %1. Empty: any.', bound);
   }
-  const [size, ...others] = new Set(sizes(view));
-  return others.length
-    ? trans.__('Of each share, up to %1. Empty: its part.', bound)
-    : trans.__(
-        'Of each share, up to %1. Empty: its part, %2.',
-        bound,
-        formatBytes((size * share) / MILLI_PER_GPU)
-      );
+  const parts = new Set(sizes(view).map(size => formatBytes((size * share) / MILLI_PER_GPU)));
+  return trans.__('Of each share, up to %1. Empty: its part, %2.', bound, [...parts].join(' / '));
 }
 
 /** The request for `bytes` beside `milli`: without GPUs for memory alone, and back. */

@@ -89,7 +89,6 @@ test('they are there only where there is something to choose', () => {
 test('the field has a name, its bounds, and shows what was asked for in GiB', () => {
   show(NAMED);
   expect(field().value).toBe('40');
-  expect(field().getAttribute('aria-label')).toBe('GPU memory, GiB');
   expect(field().labels![0].textContent).toBe('GPU memory, GiB');
   const hint = document.getElementById(field().getAttribute('aria-describedby')!)!;
   expect(hint.textContent).toBe('Of each share, up to 60 GiB. Empty: its part, 20 GiB.');

@@ -61,7 +61,7 @@ test('the hint for whole GPUs, and where GPUs differ', () => {
     'At least, of each GPU; up to 80 GiB. Empty: any.'
   );
   expect(describeMemory(any, 1500, 80 * GIB, trans)).toBe(
-    'Of each share, up to 80 GiB. Empty: its part.'
+    'Of each share, up to 80 GiB. Empty: its part, 40 GiB / 20 GiB.'
   );
 });
 
