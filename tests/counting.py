@@ -81,6 +81,7 @@ COUNTED = (
     "tests/server/views/test_gateway.py",
     "tests/server/views/test_idle_times.py",
     "tests/server/views/test_pairing.py",
+    "tests/server/views/test_traffic.py",
     "tests/shares/scans/test_usage_by_process.py",
     "tests/shares/server/test_debts.py",
     "tests/shares/server/test_store.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .pod_worker import PodWorker, Stage
-from .quantity import count_gpus
+from .quantity import count_gpus, format_bytes
 from .service import Relation
 
 _DISTANCES: Mapping[Relation, str] = {
@@ -44,3 +44,11 @@ def amount(worker: PodWorker) -> str:
     to_come = max(0, worker.milli - worker.held)
     parts = [count_gpus(worker.held)] if worker.held or not to_come else []
     return ", ".join([*parts, *([f"{count_gpus(to_come)} to come"] if to_come else [])])
+
+
+def traffic(worker: PodWorker) -> str:
+    """Say what went over the network, and how soon it answers: ``3 MiB sent there and back, answers in 0.2 ms``."""
+    parts = [] if worker.shipped is None else [f"{format_bytes(worker.shipped)} sent there and back"]
+    if worker.round_trip is not None:
+        parts.append(f"answers in {worker.round_trip / 1000:.1f} ms")
+    return ", ".join(parts)

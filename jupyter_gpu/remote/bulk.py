@@ -45,9 +45,14 @@ class TransferBroken(Exception):
     """The error of a transfer whose connection ended, with the reason."""
 
 
+def total_bytes(parts: Sequence[Any]) -> int:
+    """Return the bytes of the parts of a message."""
+    return sum(memoryview(part).nbytes for part in parts)
+
+
 def is_large(parts: Sequence[Any]) -> bool:
     """Tell whether a message with some parts is sent by TLS."""
-    return sum(memoryview(part).nbytes for part in parts) >= LARGE
+    return total_bytes(parts) >= LARGE
 
 
 def prepared(made: socket.socket) -> None:

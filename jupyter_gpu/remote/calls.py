@@ -60,6 +60,24 @@ def prepare(
             del space[CALL]
 
 
+def pickled(space: Namespace, value: Any) -> Chunk:
+    """Return a value as bytes, named as what is called; raises what its pickling does."""
+    with _SPACE:
+        space[CALL] = value
+        try:
+            return codec.pickled(space, (CALL,)).chunk
+        finally:
+            del space[CALL]
+
+
+def restored(space: Namespace, chunk: Chunk) -> Any:
+    """Return the value of such bytes; raises `CannotSend`."""
+    found, failed = codec.loaded(space, [chunk])
+    if failed:
+        raise _unsent(failed)
+    return found[CALL]
+
+
 def perform(
     connection: Connection,
     space: Namespace,

@@ -24,7 +24,7 @@ from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import PYTHON, certificates, codec
-from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large
+from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large, total_bytes
 from jupyter_gpu.remote.codec import Chunk
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 from jupyter_gpu.remote.first_process import MONITORED, PATIENCE, WorkerAddress, ask, lost
@@ -101,12 +101,20 @@ class Busy(Exception):
 class Connection:
     """The channels of one kernel in a worker, for one request at a time."""
 
-    def __init__(self, address: WorkerAddress, kernel: str, folder: str, before: Connection | None = None) -> None:
+    def __init__(
+        self,
+        address: WorkerAddress,
+        kernel: str,
+        folder: str,
+        before: Connection | None = None,
+        shipped: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Raises `WorkerRefused` and `WorkerLost`.
 
         ``before``: a connection to a kernel of this name that was lost. What runs there from it is interrupted.
+        ``shipped`` is called with the bytes of values that each request moved, there and back.
         """
-        self.address, self.kernel = address, kernel
+        self.address, self.kernel, self._shipped = address, kernel, shipped
         started = ask(address, Start(kernel, folder, PYTHON, owner()))
         assert isinstance(started, Started)
         self._started = started
@@ -318,6 +326,8 @@ class Connection:
                 except BaseException:
                     self.close()
                     raise
+            by_tls = transfer.moved if transfer is not None else 0
+            self._shipped(total_bytes(buffers) + by_tls + total_bytes(pending.reply.get("buffers", ())))
             return pending.reply
 
     @contextmanager

@@ -6,8 +6,11 @@ server may have none of the packages that a call needs.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -17,7 +20,7 @@ from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.service import MAX_WORKERS, read_key, read_worker_id
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Killed, Refused, Running, Started, Word
+from jupyter_gpu.remote.rules.control import Killed, Load, Loads, Look, Refused, Running, Started, Word
 
 PATIENCE = 30.0
 """Seconds that a worker may take to answer before it counts as unreachable; it may have to start a kernel."""
@@ -59,31 +62,76 @@ class WorkerAddress:
         return made
 
 
-def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Started | Killed | Running:
-    """Ask the first process of a worker; raises `WorkerRefused` and `WorkerLost`."""
-    with zmq.Context() as context, address.socket(context, zmq.DEALER, address.port) as socket:
-        monitor = socket.get_monitor_socket(MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(monitor, zmq.POLLIN)
+Answer = Started | Killed | Running | Loads
+
+
+class Questions:
+    """Questions over one connection to a first process, one after the other."""
+
+    def __init__(
+        self, address: WorkerAddress, socket: zmq.Socket[Any], monitor: zmq.Socket[Any], patience: float
+    ) -> None:
+        self._address, self._socket, self._monitor, self._patience = address, socket, monitor, patience
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+
+    def ask(self, word: Word) -> Answer:
+        """Return the answer to a word; raises `WorkerRefused` and `WorkerLost`."""
+        self._socket.send(word.dump())
+        events = dict(self._poller.poll(int(self._patience * 1000)))
+        if self._socket not in events:
+            raise lost(self._address, self._monitor if self._monitor in events else None)
         try:
-            socket.send(word.dump())
-            _await_handshake(address, monitor, min(patience, CONNECT))
-            events = dict(poller.poll(int(patience * 1000)))
-            if socket not in events:
-                raise lost(address, monitor if monitor in events else None)
-            answer = control.read(socket.recv(), Started, Killed, Running, Refused)
+            answer = control.read(self._socket.recv(), Started, Killed, Running, Loads, Refused)
         except strict.FieldError as error:
             raise WorkerLost(
-                gettext("The answer of the worker on %1 cannot be read: %2", address.where, error)
+                gettext("The answer of the worker on %1 cannot be read: %2", self._address.where, error)
             ) from None
+        if isinstance(answer, Refused):
+            raise WorkerRefused(answer.why)
+        assert isinstance(answer, Answer)
+        return answer
+
+
+@contextmanager
+def questions(address: WorkerAddress, patience: float = PATIENCE) -> Iterator[Questions]:
+    """Connect to the first process of a worker; raises `WorkerLost`. ``patience``: seconds for each answer."""
+    with zmq.Context() as context, address.socket(context, zmq.DEALER, address.port) as socket:
+        monitor = socket.get_monitor_socket(MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        try:
+            _await_handshake(address, monitor, min(patience, CONNECT))
+            yield Questions(address, socket, monitor, patience)
         finally:
             socket.disable_monitor()
             monitor.close(linger=0)
-    if isinstance(answer, Refused):
-        raise WorkerRefused(answer.why)
-    assert isinstance(answer, Started | Killed | Running)
-    return answer
+
+
+def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Answer:
+    """Ask the first process of a worker; raises `WorkerRefused` and `WorkerLost`."""
+    with questions(address, patience) as asking:
+        return asking.ask(word)
+
+
+class Seen(NamedTuple):
+    """The answer of a first process to `Look`, and to `Load` where that was asked, too."""
+
+    running: Running
+    round_trip: int
+    """Microseconds until the first of them came, over a connection that was there."""
+    loads: Loads
+
+
+def look(address: WorkerAddress, patience: float, *, loads: bool = False) -> Seen:
+    """Look at a worker; raises `WorkerRefused` and `WorkerLost`."""
+    with questions(address, patience) as asking:
+        begin = time.perf_counter_ns()
+        running = asking.ask(Look())
+        passed = (time.perf_counter_ns() - begin) // 1000
+        assert isinstance(running, Running)
+        told = asking.ask(Load()) if loads else Loads({})
+        assert isinstance(told, Loads)
+        return Seen(running, passed, told)
 
 
 def _await_handshake(address: WorkerAddress, monitor: zmq.Socket[Any], patience: float) -> None:

@@ -12,7 +12,7 @@ import keyword
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.kernel.arguments import fields
@@ -25,6 +25,7 @@ from jupyter_gpu.remote.cell import Cell, CellCode, handle_of
 from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.handles import Handle, Handles, Remote
+from jupyter_gpu.remote.items import Items
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules.keeping import Choice, choice, free_set, gained
 from jupyter_gpu.remote.rules.shipping import There
@@ -105,12 +106,13 @@ class GpuCalls:
         self, function: Callable[..., Any], items: Iterable[Any], gpus: float | str, return_exceptions: bool
     ) -> list[Any]:
         """Call a function with each item; see `ServerGpus.map`."""
-        milli, todo = amount(gpus), list(items)
-        if not todo:
-            return []
-        calls_of_all = Map(self.worker, function, todo, milli, return_exceptions)
-        with self._held(gpus, milli) as (view, _):
-            return calls_of_all.run(view)
+        milli = amount(gpus)
+        with closing(Items(namespace(), items)) as todo:
+            if not todo:
+                return []
+            calls_of_all = Map(self.worker, function, todo, milli, return_exceptions)
+            with self._held(gpus, milli) as (view, _):
+                return calls_of_all.run(view)
 
     def make_room(self, milli: int = 0) -> None:
         """End kernels that rest and may have GPUs open, before the server has only some milli."""
@@ -211,7 +213,7 @@ class Map:
     """The calls of one `gpu.map`: as many at a time as there are whole sets of GPUs."""
 
     def __init__(
-        self, worker: OwnWorker, function: Callable[..., Any], items: Sequence[Any], milli: int, keep_on: bool
+        self, worker: OwnWorker, function: Callable[..., Any], items: Items, milli: int, keep_on: bool
     ) -> None:
         """Raises `CannotSend` for the first item. ``keep_on``: errors are results, and all items are called."""
         self._worker, self._function, self._items = worker, function, items

@@ -266,6 +266,7 @@ class OwnWorker:
                 self._pod.kill(seat.place, seat.name, _LAST_PATIENCE)
         if state.local is not None:
             state.local.close()
+        self._pod.close()
 
     def _newer(self, view: View) -> View:
         known = self._state.view
@@ -370,6 +371,7 @@ class OwnWorker:
 
     def _forked(self) -> None:
         state, self._state = self._state, _State()
+        self._pod = PodWorkers(self._client)
         for seat in (*state.resting, *state.working.values()):
             seat.lose()
         if state.local is not None:

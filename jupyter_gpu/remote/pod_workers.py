@@ -20,6 +20,7 @@ from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.first_process import WorkerAddress, ask, read_ways
 from jupyter_gpu.remote.rules.control import Kill
+from jupyter_gpu.remote.shipped import Shipped
 
 PATIENCE = 20.0
 """Seconds within which a new key of either end is known to the other one: node plugins and scheduler hand it on."""
@@ -34,6 +35,7 @@ class PodWorkers:
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
+        self._shipped = Shipped(client)
 
     def connect(self, worker: str, kernel: str, folder: str, before: Connection | None = None) -> Connection:
         """Connect to a kernel of a worker, new or not; what still runs in it from ``before`` is interrupted.
@@ -44,7 +46,9 @@ class PodWorkers:
         try:
             while True:
                 try:
-                    return Connection(self._address(worker), kernel, folder, before)
+                    return Connection(
+                        self._address(worker), kernel, folder, before, lambda count: self._shipped.add(worker, count)
+                    )
                 except WorkerLost:
                     if time.monotonic() >= until:
                         raise
@@ -53,6 +57,10 @@ class PodWorkers:
             if before is None:
                 self.kill(worker, kernel, LAST)
             raise
+
+    def close(self) -> None:
+        """Tell the server what is new, as this process ends."""
+        self._shipped.close()
 
     def kill(self, worker: str, kernel: str, patience: float) -> None:
         """End a kernel, as far as that is possible: one that has no client ends by itself."""

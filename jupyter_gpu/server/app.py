@@ -302,7 +302,10 @@ class GpuExtension(ExtensionApp):
                 (rf"{PREFIX}/v1/status", later(routes, "StatusHandler")),
                 (rf"{PREFIX}/v1/sample", later(routes, "SampleHandler")),
                 (rf"{PREFIX}/v1/usage", later("jupyter_gpu.server.usage_route", "UsageHandler")),
-                (rf"{PREFIX}/v1/workers", later("jupyter_gpu.server.workers_route", "WorkersHandler")),
+                (
+                    rf"{PREFIX}/v1/workers",
+                    later("jupyter_gpu.server.workers_route", "WorkersHandler", streams_body=True),
+                ),
                 (rf"{PREFIX}/v1/doctor", later("jupyter_gpu.server.doctor_route", "FactsHandler")),
                 (rf"{PREFIX}/v1/request", later(routes, "RequestHandler", streams_body=True)),
                 (

@@ -13,6 +13,8 @@ from jupyter_gpu.model.errors import BackendUnavailable
 from jupyter_gpu.model.history import SampleHistory
 from jupyter_gpu.model.view import Sample
 
+from .worker_figures import WorkerFigures
+
 
 class SampleListener(Protocol):
     """A client that shows samples."""
@@ -35,9 +37,10 @@ class Sampler:
         capacity: int,
         log: logging.Logger,
         hear: Callable[[Sample], None] = lambda _: None,
+        figures: WorkerFigures | None = None,
     ) -> None:
         self.interval = interval
-        self._hear = hear
+        self._hear, self._figures = hear, figures
         self._backend, self._log = backend, log
         self.history = SampleHistory(interval, capacity)
         """The samples so far, for viewers that join later."""
@@ -114,6 +117,8 @@ class Sampler:
     async def _take(self) -> None:
         try:
             sample = await self._backend.sample()
+            if self._figures is not None:
+                sample = self._figures.sampled(sample, self._backend.view())
             text = f'{{"type":"sample","sample":{self.history.push(sample)}}}'
         except Exception as error:  # a chart pauses; the rest must continue
             if not self._failed:

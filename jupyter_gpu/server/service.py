@@ -47,7 +47,12 @@ class GpuService:
             app.kernel_manager, app.session_manager, lambda: app.web_app.settings.get("terminal_manager"), log
         )
         account = UsageAccount(backend, interval)
-        sampler = Sampler(backend, interval, points, log, account.count)
+        self._workers: WorkerKernels | None = None
+        if isinstance(backend, WithWorkers):
+            owners = ProcessOwners(app.kernel_manager, app.event_logger)
+            self._workers = WorkerKernels(backend.workers, owners)
+        figures = self._workers.figures if self._workers else None
+        sampler = Sampler(backend, interval, points, log, account.count, figures)
         self._resizes = Resizes()
         self._resizes.see(backend.view(), time.monotonic())
         backend.subscribe(self._emit)
@@ -55,12 +60,8 @@ class GpuService:
         """Collector of figures for Prometheus."""
         self.metrics.begin()
         self._reservations = Reservations(backend, ProcessOwners(app.kernel_manager, app.event_logger))
-        self._viewers = Viewers(backend, notebooks, sampler, self._reservations)
+        self._viewers = Viewers(backend, notebooks, sampler, self._reservations, figures)
         self._viewers.notes = gateway.notes(app)
-        self._workers: WorkerKernels | None = None
-        if isinstance(backend, WithWorkers):
-            owners = ProcessOwners(app.kernel_manager, app.event_logger)
-            self._workers = WorkerKernels(backend.workers, owners)
         share(WORKER_KERNELS, self._workers)
         share(USAGE_ACCOUNT, account)
         share(RESIZES, self._resizes)

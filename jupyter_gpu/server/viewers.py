@@ -19,6 +19,7 @@ from jupyter_gpu.server.rules.idle_times import IdleTimes
 from .notebooks import Notebooks, named
 from .reservations import Reservations
 from .sampler import SampleListener, Sampler
+from .worker_figures import WorkerFigures
 
 
 def view_json(view: View) -> dict[str, Any]:
@@ -41,14 +42,24 @@ class Viewer(SampleListener, Protocol):
 
 
 class Viewers:
-    """The views of a backend, with the notebooks behind the processes, for streams and for long polls."""
+    """The views of a backend, with the notebooks behind the processes, for streams and for long polls.
 
-    def __init__(self, backend: Backend, notebooks: Notebooks, sampler: Sampler, reservations: Reservations) -> None:
+    ``figures``: what is known of workers on other nodes.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        notebooks: Notebooks,
+        sampler: Sampler,
+        reservations: Reservations,
+        figures: WorkerFigures | None = None,
+    ) -> None:
         self.backend = backend
         self.sampler = sampler
         self.notes: tuple[Condition, ...] = ()
         """Conditions of the server in addition to those of its backend."""
-        self._notebooks, self._reservations = notebooks, reservations
+        self._notebooks, self._reservations, self._figures = notebooks, reservations, figures
         self._idle = IdleTimes()
         self._idle.see(backend.view(), time.time())
         self._revision = 0
@@ -58,12 +69,16 @@ class Viewers:
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         self._unsubscribe = backend.subscribe(self._on_view)
-        reservations.changed = self._on_reservations
+        reservations.changed = self._on_words
+        if figures is not None:
+            figures.changed = self._on_words
 
     async def named(self, view: View) -> View:
         """Return ``view`` with the notebooks behind its processes, idle times, and the blocks that raise the wish."""
         revision = self._revision  # read before the reservations, or it would claim newer ones
         view = replace(self._idle.added(view), revision=revision)
+        if self._figures is not None:
+            view = self._figures.added(view)
         reservations = self._reservations.current()
         kernels = {one.owner.kernel for one, _ in reservations if one.owner.kernel}
         names = await self._notebooks.names(view, (pid for _, pid in reservations if pid), kernels)
@@ -120,6 +135,8 @@ class Viewers:
         self._stopped = True
         self._unsubscribe()
         self._reservations.changed = lambda: None
+        if self._figures is not None:
+            self._figures.changed = lambda: None
         self._wake()
         await self.sampler.stop()
         if self._task:
@@ -137,8 +154,8 @@ class Viewers:
         self._wake()
         self._publish_soon()
 
-    def _on_reservations(self) -> None:
-        """Publish soon: other notebooks may raise the wish. Long polls are not answered for that."""
+    def _on_words(self) -> None:
+        """Publish soon: other notebooks may raise the wish, or a worker's figures are new. No long poll is answered."""
         self._revision += 1
         self._publish_soon()
 

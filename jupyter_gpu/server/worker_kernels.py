@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from jupyter_gpu.model.reservation import ReservationOwner
 
 from .pairing_keys import PairingKeys
 from .reservation_owners import OwnerWatcher
+from .worker_figures import WorkerFigures
 
 if TYPE_CHECKING:  # loaded with the first worker, not when a server starts
     from jupyter_gpu.remote.first_process import WorkerAddress
@@ -37,8 +39,11 @@ class WorkerKernels:
 
     def __init__(self, workers: PodWorkers, owners: OwnerWatcher) -> None:
         self._event = asyncio.Event()
+        self._workers = workers
         self._keys = PairingKeys(workers, self._event.set)
         self._owners = owners
+        self.figures = WorkerFigures(self._addresses)
+        """What is known of the workers, for views and samples."""
         self._living: set[ReservationOwner] = set()
         self._asked: set[str] = set()
         """Public keys of the workers whose kernels are those of living processes, as far as is known."""
@@ -53,10 +58,19 @@ class WorkerKernels:
             await self._watch(owner)
         return self._keys.ways()
 
+    async def shipped(self, owner: ReservationOwner, shipped: Mapping[str, int]) -> None:
+        """Take over what a process says that it shipped to each worker. Raises `InvalidRequest`."""
+        await self._watch(owner)
+        service = self._workers.service
+        workers = {worker.id for worker in service.workers} if service else set()
+        if owner in self._living and self.figures.traffic.tell(owner, shipped, workers):
+            self.figures.changed()
+
     async def stop(self) -> None:
         """End the kernels of what has ended by now, and no more: another server begins where this one ends."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        await self.figures.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST):
                 await self._end_all()
@@ -78,6 +92,7 @@ class WorkerKernels:
     def _on_end(self, owner: ReservationOwner) -> None:
         self._living.discard(owner)
         self._owners.watch(self._living, self._on_end)
+        self.figures.traffic.end(owner)
         self._asked.clear()
         self._event.set()
 
@@ -93,27 +108,30 @@ class WorkerKernels:
             pause = min(2 * pause, LAST_PAUSE)
 
     async def _end_all(self) -> None:
-        for address in self._unasked():
-            await self._end_kernels(address)
+        for worker, address in self._unasked().items():
+            await self._end_kernels(worker, address)
 
-    def _unasked(self) -> list[WorkerAddress]:
+    def _addresses(self) -> dict[str, WorkerAddress]:
         ways = self._keys.ways()
         if not ways["workers"]:
-            return []
+            return {}
         from jupyter_gpu.remote.first_process import read_ways
 
-        return [address for address in read_ways(ways).values() if address.key not in self._asked]
+        return read_ways(ways)
 
-    async def _end_kernels(self, address: WorkerAddress) -> None:
+    def _unasked(self) -> dict[str, WorkerAddress]:
+        return {worker: address for worker, address in self._addresses().items() if address.key not in self._asked}
+
+    async def _end_kernels(self, worker: str, address: WorkerAddress) -> None:
         """End the kernels in a worker whose processes have ended; it is asked again if that fails."""
-        from jupyter_gpu.remote.first_process import ask
-        from jupyter_gpu.remote.rules.control import Kill, Look, Running
+        from jupyter_gpu.remote.first_process import ask, look
+        from jupyter_gpu.remote.rules.control import Kill
 
         self._asked.add(address.key)  # before: a process may end meanwhile
         try:
-            found = await asyncio.to_thread(ask, address, Look(), PATIENCE)
-            assert isinstance(found, Running)
-            for kernel, owner in found.kernels:
+            seen = await asyncio.to_thread(look, address, PATIENCE)
+            self.figures.answered(worker, seen)
+            for kernel, owner in seen.running.kernels:
                 try:
                     await self._watch(owner)
                 except InvalidRequest:

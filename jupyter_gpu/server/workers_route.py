@@ -1,6 +1,7 @@
-"""The route of the ways to the pod's workers, with secret keys: ``GET …/workers``, for code of this server alone.
+"""The route of the ways to the pod's workers, with secret keys: ``…/workers``, for code of this server alone.
 
-``?owner=`` is the process that is about to have kernels there, as JSON: they end with it.
+``GET``: ``?owner=`` is the process that is about to have kernels there, as JSON: they end with it. ``PUT``: what such a
+process has shipped to each worker.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.reservation import MAX_RESERVATION_BYTES, ReservationOwner
 
-from .handlers import RestHandler
+from .handlers import BodyHandler
 from .keys import WORKER_KERNELS
+from .rules.shipped import decode_shipped
 from .worker_kernels import WorkerKernels
 
 
-class WorkersHandler(RestHandler):
+@web.stream_request_body
+class WorkersHandler(BodyHandler):
     """The workers that can be reached. No browser gets them: the local secret and the Unix socket are both needed."""
 
     _track_activity = False
@@ -29,13 +32,28 @@ class WorkersHandler(RestHandler):
     @authorized
     async def get(self) -> None:
         """Answer with address and keys of each worker; with none where the backend has no workers."""
+        workers = await self._workers()
+        text = self.get_query_argument("owner", None)
+        owner = None if text is None else _owner(text)
+        self.answer(await workers.ways(owner) if workers else {"workers": []})
+
+    @web.authenticated
+    @authorized
+    async def put(self) -> None:
+        """Take over what a process has shipped."""
+        workers = await self._workers()
+        owner, shipped = decode_shipped(self.body())
+        if workers:
+            await workers.shipped(owner, shipped)
+        self.answer({})
+
+    async def _workers(self) -> WorkerKernels | None:
+        """Return the workers; None where the backend has none. Everybody else gets 404."""
         if not (self._is_local() and _by_unix_socket(self.request.connection)):
             raise web.HTTPError(404)
         await self.viewers()
-        text = self.get_query_argument("owner", None)
-        owner = None if text is None else _owner(text)
-        workers: WorkerKernels | None = self.settings.get(WORKER_KERNELS)
-        self.answer(await workers.ways(owner) if workers else {"workers": []})
+        found: WorkerKernels | None = self.settings.get(WORKER_KERNELS)
+        return found
 
 
 def _owner(text: str) -> ReservationOwner:

@@ -23,6 +23,7 @@ from jupyter_gpu.model.service import Peer
 from jupyter_gpu.remote.rules import control, pairing
 from jupyter_gpu.remote.rules.control import Allow, Serve
 
+from .loads import LoadReader
 from .supervisor import Supervisor
 
 VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
@@ -130,7 +131,7 @@ def main(port: int = control.PORT, alone: tuple[int, int] = ALONE) -> None:
     files = MAX_FILES if most == resource.RLIM_INFINITY else min(MAX_FILES, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
     reading, writing = os.pipe()
-    supervisor = Supervisor(Serve(everywhere(), ()), reading, port, alone)
+    supervisor = Supervisor(Serve(everywhere(), ()), reading, port, alone, LoadReader(path))
     node = NodePlugin(path, Peer(supervisor.serving.key, supervisor.serving.port), writing)
     threading.Thread(target=node.run, name="node", daemon=True).start()
     supervisor.run()

@@ -31,6 +31,8 @@ from jupyter_gpu.remote.rules.control import (
     KernelOf,
     Kill,
     Killed,
+    Load,
+    Loads,
     Look,
     Refused,
     Run,
@@ -42,6 +44,7 @@ from jupyter_gpu.remote.rules.control import (
     Word,
 )
 from jupyter_gpu.worker import pinned
+from jupyter_gpu.worker.loads import LoadReader
 
 REAP = 1_000
 """Milliseconds between two looks for processes whose parents have ended, as the first process of a container."""
@@ -104,12 +107,21 @@ class Supervisor:
     """The first process. ``leash`` is the descriptor by which `Allow` comes, and whose end ends it.
 
     ``port``: its port; those of its kernels follow. 0: any. ``patience``: seconds after which a kernel without a client
-    interrupts what runs, and ends; 0: never, as one on the notebook's machine ends with the notebook.
+    interrupts what runs, and ends; 0: never, as one on the notebook's machine ends with the notebook. ``loads``: reads
+    those of the worker's GPUs; None: nobody tells them.
     """
 
-    def __init__(self, serve: Serve, leash: int, port: int = 0, patience: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self,
+        serve: Serve,
+        leash: int,
+        port: int = 0,
+        patience: tuple[int, int] = (0, 0),
+        loads: LoadReader | None = None,
+    ) -> None:
         self._address, self._allowed, self._leash, self._port = serve.address, serve.allow, leash, port
         self._patience = patience
+        self._loads = loads
         self._orders = b""
         self._launched = 0
         self._keys = pinned.Keys(serve.allow)
@@ -143,6 +155,8 @@ class Supervisor:
         """Wait for one event and handle it; return whether to go on."""
         poller = zmq.Poller()
         jobs: dict[Any, Callable[[], None]] = {self._socket: self._answer_all}
+        if self._loads is not None:
+            jobs[self._loads.ready] = self._on_loads
         for name, kernel in self._kernels.items():
             jobs[kernel.ended] = lambda name=name: self._on_end(name)  # type: ignore[misc]
             if kernel.started is None:
@@ -188,7 +202,7 @@ class Supervisor:
                 return
             client, *parts = self._socket.recv_multipart()
             try:
-                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look)
+                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look, Load)
             except strict.FieldError as error:
                 self._send(client, Refused(str(error)))
                 continue
@@ -197,8 +211,21 @@ class Supervisor:
                 self._send(client, Killed(word.kernel))
             elif isinstance(word, Look):
                 self._send(client, Running(tuple(KernelOf(name, known.owner) for name, known in self._kernels.items())))
+            elif isinstance(word, Load):
+                self._ask_loads(client)
             elif isinstance(word, Start):
                 self._start(client, word)
+
+    def _ask_loads(self, client: bytes) -> None:
+        if self._loads is None:
+            self._send(client, Loads({}))
+        else:
+            self._loads.ask(client)
+
+    def _on_loads(self) -> None:
+        assert self._loads is not None
+        for client, loads in self._loads.answers():
+            self._send(client, loads)
 
     def _start(self, client: bytes, start: Start) -> None:
         if (known := self._kernels.get(start.kernel)) is None:

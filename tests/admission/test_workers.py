@@ -150,6 +150,8 @@ ADDED: Mapping[str, Any] = {
     f"{SECURITY}.seLinuxOptions": {"user": "a"},
     f"{SECURITY}.windowsOptions": {"runAsUserName": "a"},
     "spec.volumes.0.emptyDir.medium": "Memory",
+    "spec.volumes.1.emptyDir.medium": "Memory",
+    "spec.containers.0.volumeMounts.2.subPath": "a",
 }
 """Fields that the template does not have, each with a value that would give something away."""
 REPLACED: Mapping[str, Any] = {
@@ -164,6 +166,9 @@ REPLACED: Mapping[str, Any] = {
     "spec.containers.0.resources.requests.memory": "257Mi",
     "spec.volumes.0.emptyDir.sizeLimit": "10241Mi",
     "spec.volumes.1.emptyDir.sizeLimit": "10241Mi",
+    "spec.volumes.2.emptyDir.sizeLimit": "2049Mi",
+    "spec.volumes.2.emptyDir": {"sizeLimit": "2Gi"},
+    "spec.volumes.2": {"name": "shm", "hostPath": {"path": "/dev/shm"}},
     "spec.terminationGracePeriodSeconds": 31,
     "spec.tolerations.0.tolerationSeconds": 31,
     "spec.schedulerName": "default-scheduler",
@@ -314,6 +319,7 @@ def test_less_is_accepted(ours: Ours) -> None:
         ("spec.containers.0.resources.limits.cpu", "1"),
         ("spec.containers.0.resources.requests.memory", "1Mi"),
         ("spec.volumes.0.emptyDir.sizeLimit", "1Gi"),
+        ("spec.volumes.2.emptyDir.sizeLimit", "64Mi"),
         ("spec.containers.0.resources.limits.ephemeral-storage", "1Gi"),
     ):
         answer = ours.tries(with_value(ours.template, path, value))

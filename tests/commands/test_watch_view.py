@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.cli.rules.watch_view import change, lines, width
 from jupyter_gpu.model.annotations import Allocated
-from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu import Gpu, GpuShare
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
@@ -51,6 +51,18 @@ def test_worker_is_shown() -> None:
     worker = PodWorker("w1", "node2", Relation.SWITCH, Stage.PULLING, 1000)
     shown = lines("t", "c", replace(BARE, workers=(worker,)), None, "", Style(100))
     assert shown[-1] == "node2  1 GPU to come · Pulling the image · Other node, same switch"
+
+
+def test_figures_of_a_worker_are_shown() -> None:
+    """The load of each of its GPUs that is known, what was shipped, and how soon it answers."""
+    gpus = (GpuShare("GPU-8", 1000), GpuShare("GPU-9", 500))
+    worker = PodWorker("w1", "node2", Relation.SWITCH, Stage.READY, 1500, gpus, shipped=1024, round_trip=500)
+    view = replace(BARE, workers=(worker,))
+    assert lines("t", "c", view, None, "", Style(100))[-1] == "       1 KiB sent there and back, answers in 0.5 ms"
+    sample = Sample(1.0, {"GPU-8": GpuLoad(None, 7), "GPU-9": GpuLoad(49.6, 7)})
+    assert lines("t", "c", view, sample, "", Style(100))[-1] == (
+        "       GPU 1: 50 %, 1 KiB sent there and back, answers in 0.5 ms"
+    )
 
 
 def test_limit_of_the_user_is_shown() -> None:

@@ -17,7 +17,9 @@ def test_each_worker_has_a_line() -> None:
     """Columns are aligned; what Kubernetes says of one that does not run is below it."""
     view = VIEWS["attaching, two workers start"]
     first, second = (worker._replace(node=node) for worker, node in zip(view.workers, ("n", "node33"), strict=True))
+    second = second._replace(round_trip=1500)
     shown = list(lines(replace(view, workers=(first._replace(message="No room."), second))))
+    assert shown[2].endswith("answers in 1.5 ms")
     assert shown[1] == "    No room."
     assert shown[0].startswith("w1  n       ")
     assert shown[2].startswith("w2  node33  ")

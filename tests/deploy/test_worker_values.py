@@ -69,6 +69,7 @@ def test_scheduler_has_the_same_settings() -> None:
         ({"workers": {"pod": {"home": "jovyan"}}}, "/workers/pod/home"),
         ({"workers": {"pod": {"environment": ["HOME"]}}}, "/workers/pod/environment/0"),
         ({"workers": {"pod": {"resources": {"limits": {"cpu": 4}}}}}, "/workers/pod/resources/limits/cpu"),
+        ({"workers": {"pod": {"storage": {"shm": "much"}}}}, "/workers/pod/storage/shm"),
         ({"workers": {"perPod": 9}}, "/workers/perPod"),
         ({"workers": {"graceSeconds": -1}}, "/workers/graceSeconds"),
     ],

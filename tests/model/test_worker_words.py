@@ -8,7 +8,7 @@ from hypothesis import given
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.service import Relation
-from jupyter_gpu.model.worker_words import amount, distance, state
+from jupyter_gpu.model.worker_words import amount, distance, state, traffic
 from tests.model import strategies as any_
 
 READY = PodWorker("w1", "n2", Relation.SWITCH, Stage.READY)
@@ -38,3 +38,10 @@ def test_each_worker_has_words(worker: PodWorker) -> None:
     assert state(worker)
     assert amount(worker)
     assert state(worker._replace(stage=Stage.PULLING)) == "Pulling the image"
+    assert bool(traffic(worker)) == ((worker.shipped, worker.round_trip) != (None, None))
+
+
+def test_traffic() -> None:
+    """The bytes, the time of an answer, or both."""
+    assert traffic(READY._replace(shipped=3 * 2**20)) == "3 MiB sent there and back"
+    assert traffic(READY._replace(shipped=0, round_trip=240)) == "0 B sent there and back, answers in 0.2 ms"

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import Z85
 from jupyter_gpu.model.strict import FieldError
+from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import (
     Allow,
     KernelOf,
     Kill,
     Killed,
+    Load,
+    Loads,
     Look,
     Refused,
     Run,
@@ -31,7 +34,9 @@ from jupyter_gpu.remote.rules.control import (
     read,
 )
 
-KINDS: tuple[type[Word], ...] = (Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow, Look, Running)
+KINDS: tuple[type[Word], ...] = (
+    *(Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow, Look, Running, Load, Loads),
+)
 KEY = "a" * 40
 OWNER = ReservationOwner(7, 70, 700)
 
@@ -49,6 +54,8 @@ words = st.one_of(
     st.builds(Killed, texts),
     st.builds(Refused, texts),
     st.just(Look()),
+    st.just(Load()),
+    st.dictionaries(texts, st.builds(GpuLoad, st.none() | st.floats(0, 100), st.none() | ports), max_size=8).map(Loads),
     st.builds(Running, st.lists(st.builds(KernelOf, texts, owners), max_size=8).map(tuple)),
     st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts, st.integers(0, 65531)),
@@ -94,6 +101,17 @@ def test_only_kinds_that_are_expected_are_read() -> None:
         read(b'{"start": {}, "kill": {}}', Start)
     with pytest.raises(FieldError, match="bytes"):
         read(Kill("k" * 20_000).dump(), Kill)
+
+
+def test_loads_have_a_limit() -> None:
+    """A worker cannot make its notebook's server keep more."""
+    loads = {f"GPU-{number}": GpuLoad(1.0, 1) for number in range(control.MAX_LOADS + 1)}
+    with pytest.raises(FieldError, match="at most 64 GPUs"):
+        read(Loads(loads).dump(), Loads)
+    whole = {
+        "x" * 90 + str(number): GpuLoad(99.99999999999999, 2**53 - 1, 1000, 99999.99999999999) for number in range(64)
+    }
+    assert read(Loads(whole).dump(), Loads) == Loads(whole)
 
 
 def test_secret_key_is_in_no_log() -> None:

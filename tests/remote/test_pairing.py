@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, Attached, encode
 from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
 from jupyter_gpu.model.strict import FieldError
-from jupyter_gpu.remote.rules.pairing import accepted, read_annotations, read_taken, recorded
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.pairing import accepted, read_annotations, read_sample, read_taken, recorded
 from tests.model.test_service import KEY
 
 PEER = Peer(KEY, 47100)
@@ -86,6 +88,18 @@ def test_odd_states_are_refused(line: bytes) -> None:
     """And so the connection begins anew."""
     with pytest.raises(FieldError):
         read_annotations(line)
+
+
+def test_loads_are_read() -> None:
+    """As many as a worker may tell."""
+    assert read_sample(b'{"loads": {"GPU-1": {"utilisation": 7, "memory": null}}, "holders": {}}') == {
+        "GPU-1": GpuLoad(7.0, None)
+    }
+    many = {f"GPU-{number}": {} for number in range(200)}
+    assert len(read_sample(json.dumps({"loads": many}).encode())) == control.MAX_LOADS
+    for odd in (b'{"error": "no"}', b"{}", b'{"loads": []}', b'{"loads": {"GPU-1": {"memory": -1}}}', b""):
+        with pytest.raises(FieldError):
+            read_sample(odd)
 
 
 @given(st.binary(max_size=300))

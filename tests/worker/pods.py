@@ -62,6 +62,9 @@ class Plugin:
         self.path = folder / SLOT / NAME
         self.said: list[Peer] = []
         self.gpus: tuple[Gpu, ...] = ()
+        self.loads: dict[str, Any] = {}
+        self.samples = 0
+        """How often the loads were asked for."""
         self.annotations: dict[str, str] = {WORKER: encode(WorkerIdentity("u", "w1"))}
         self._version = 0
         self._loop = asyncio.new_event_loop()
@@ -74,7 +77,8 @@ class Plugin:
 
         async def answer(_uid: str, what: str) -> Mapping[str, Any]:
             if what == "sample":
-                return {"loads": {}, "holders": {}}
+                self.samples += 1
+                return {"loads": self.loads, "holders": {}}
             gpus = [gpu.to_json() for gpu in self.gpus]
             return {"node": "n", "simulated": True, "gpus": gpus, "shares": {"problem": "", "taken": {}}}
 

@@ -236,6 +236,17 @@ def test_map(kernel: Kernel, server: Server) -> None:
     await_(lambda: server.status()["phase"] == "Idle")
 
 
+def test_items_of_a_map(kernel: Kernel) -> None:
+    """They are what they were at the call, also those of a generator that yields one array again and again."""
+    code = (
+        "def rows():\n row = bytearray(1)\n for row[0] in range(4): yield row\n"
+        "def first(row): return row[0]\nlists = [[1], [2], [3]]\ndef more(rows): time.sleep(.5); return rows\n"
+        "threading.Timer(.2, lambda: [rows.clear() for rows in lists]).start()\n"
+        "gpu.resize(1)\nprint(gpu.map(more, lists), gpu.map(first, rows()), lists)"
+    )
+    assert kernel.run(code) == "[[1], [2], [3]] [0, 1, 2, 3] [[], [], []]"
+
+
 def test_map_of_sets(kernel: Kernel) -> None:
     """Two sets of two, and a map that needs no call."""
     kernel.run(f"gpu.resize(4)\n{MAP}")

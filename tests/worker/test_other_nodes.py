@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import time
 from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +88,7 @@ def test_terminal_and_doctor(kernel: Kernel, pods: TwoPods) -> None:
         "[('GPU 0', False), ('GPU 0 on node2', True)]"
     )
     assert pods.server is not None
-    assert pods.server.cli("workers").stdout == "w1  node2  Attached  1 GPU  Other node, same switch\n"
+    assert pods.server.cli("workers").stdout.startswith("w1  node2  Attached  1 GPU  Other node, same switch")
     said = pods.server.cli("doctor").stdout
     assert "2 GPUs here and 2 GPUs on other nodes" in said
     assert "The worker on node2 answers in" in said
@@ -139,6 +142,80 @@ def test_modules_of_the_notebook(kernel: Kernel, pods: TwoPods) -> None:
     path.write_text("def answer(): return 22\n")
     kernel.run("importlib.reload(helps)")
     assert literal_eval(kernel.run("print(gpu.run(ask, gpus=2))"))[0] == 22
+
+
+def test_figures(kernel: Kernel, pods: TwoPods) -> None:
+    """What cells and calls ship is counted, and said with the load of the GPUs there and how soon the worker answers."""
+    assert pods.server is not None
+    pods.worker.loads = {FIRST: {"utilisation": 30.0, "memory": 8}}
+    kernel.run(f"gpu.resize(3)\nassert gpu.run(len, bytes({2**21}), gpus=2) == {2**21}")
+    await_(lambda: figures(pods).get("shipped", 0) > 2**21)
+    await_(lambda: figures(pods).get("roundTrip", 0) > 0)
+    kernel.run(f"%%gpu 2\nlarge = bytes({2**25})")
+    await_(lambda: figures(pods)["shipped"] > 2**21 + 2**25)
+    sample = "from jupyter_gpu.kernel.client import Client; print(Client().sample().loads)"
+    await_(lambda: f"'{FIRST}': GpuLoad(utilisation=30.0, memory=8" in kernel.run(sample))
+    assert "sent there and back, answers in" in pods.server.cli("workers").stdout
+
+
+def figures(pods: TwoPods) -> dict[str, Any]:
+    """Return the worker as the server shows it."""
+    assert pods.server is not None
+    (worker,) = pods.server.status()["workers"]
+    return dict(worker)
+
+
+def begin(kernel: Kernel, code: str, mark: Path) -> int:
+    """Start a cell on the other node; return whom to interrupt: the notebook's process, once the cell runs."""
+    own = int(kernel.run("print(os.getpid())"))
+    kernel.client.execute(f"%%gpu 2\nopen({str(mark)!r}, 'w').close()\n{code}")
+    await_(mark.exists)
+    return own
+
+
+def test_cell_that_never_ends(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
+    """It keeps its GPUs, also when they are to be given back, until it is interrupted; then they are."""
+    assert pods.server is not None
+    kernel.run("gpu.resize(3)")
+    own = begin(kernel, "while True: time.sleep(.01)", tmp_path / "runs")
+    (before,) = pods.kernels
+    pods.server.gpus(1)
+    await_(lambda: pods.requested.milli == 3000 or figures(pods)["milli"] == 0)
+    assert len(figures(pods)["gpus"]) == 2
+    assert pods.kernels == [before]
+    os.kill(own, signal.SIGINT)
+    assert kernel.client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
+    await_(lambda: not pods.kernels)
+    kernel.run("pass")
+
+
+def test_interrupt_in_a_c_loop(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
+    """The first ones do nothing, which is said; the next one ends the process there, and the notebook goes on."""
+    kernel.run("gpu.resize(3)")
+    own = begin(kernel, "sum(iter(int, 1))", tmp_path / "runs")
+    (before,) = pods.kernels
+    until = time.monotonic() + 30
+    while not hears(kernel, "Interrupt once more"):
+        assert time.monotonic() < until
+        os.kill(own, signal.SIGINT)
+    assert pods.kernels == [before]
+    os.kill(own, signal.SIGINT)
+    assert kernel.client.get_shell_msg(timeout=30)["content"]["ename"] == "WorkerLost"
+    kernel.run("pass")
+    assert literal_eval(kernel.run("print(gpu.run(place, gpus=2))"))[2] != before
+
+
+def hears(kernel: Kernel, words: str) -> bool:
+    """Tell whether the kernel prints these words within half a second."""
+    until = time.monotonic() + 0.5
+    while (left := until - time.monotonic()) > 0:
+        try:
+            message = kernel.client.get_iopub_msg(timeout=left)
+        except queue.Empty:
+            return False
+        if words in str(message["content"]):
+            return True
+    return False
 
 
 def test_new_keys(kernel: Kernel, pods: TwoPods) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,10 @@ from jupyter_gpu.kernel import blocks
 from jupyter_gpu.model.annotations import SERVICE, encode
 from jupyter_gpu.model.errors import InvalidRequest
 from jupyter_gpu.model.reservation import ReservationOwner
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.service import Peer, Relation, Service, WorkerPart
+from jupyter_gpu.model.view import GpuLoad, Mode, Sample, View
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.errors import WorkerLost
 from jupyter_gpu.remote.first_process import ask, read_ways
@@ -117,3 +121,54 @@ async def test_last_ends_are_seen(pod: WorkerPod) -> None:
             await asyncio.sleep(0)
             await kernels.stop()
             await until(lambda: not running(kernels))
+
+
+WORKER = PodWorker("w1", "node2", Relation.SWITCH, Stage.READY, 1000, (GpuShare("GPU-9", 1000),))
+VIEW = View("i", 1, Mode.ENFORCED, False, "kubernetes", 2000, 2000, (0, 1000), workers=(WORKER,))
+
+
+async def test_figures(pod: WorkerPod) -> None:
+    """A worker is asked while somebody looks, and once for all who do; what processes shipped is added up."""
+    pod.plugin.loads = {"GPU-9": {"utilisation": 40.0, "memory": 7}, "GPU-0": {"utilisation": 1.0, "memory": 7}}
+    news: list[None] = []
+    async with served(pod) as kernels:
+        figures = kernels.figures
+        figures.changed = lambda: news.append(None)
+        async with asyncio.timeout(30):
+            while kernels._unasked() or not kernels._keys.ways()["workers"]:
+                await asyncio.sleep(0.05)
+        asked = pod.plugin.samples
+        async with asyncio.timeout(30):
+            while not (found := figures.sampled(Sample(1.0, {}), VIEW)).loads:
+                await asyncio.sleep(0.02)
+        assert found.loads == {"GPU-9": GpuLoad(40.0, 7)}
+        round_trip = figures.added(VIEW).workers[0].round_trip
+        assert round_trip is not None
+        assert 0 < round_trip < 3_000_000
+        assert pod.plugin.samples == asked + 1
+        assert news
+        news.clear()
+        await kernels.shipped(blocks.owner(), {"w1": 5, "w2": 7})
+        await kernels.shipped(blocks.owner(), {"w1": 5})
+        assert figures.added(VIEW).workers[0].shipped == 5
+        assert len(news) == 1
+        with pytest.raises(InvalidRequest, match="has ended"):
+            await kernels.shipped(blocks.owner()._replace(started=1), {"w1": 5})
+
+
+async def test_worker_that_does_not_answer_has_no_figures(pod: WorkerPod) -> None:
+    """Nobody is shown a time of before; a node plugin that is away takes only the loads."""
+    async with served(pod) as kernels:
+        figures = kernels.figures
+        await until(lambda: kernels._keys.ways()["workers"])
+        (address,) = kernels._addresses().values()
+        await until(lambda: not kernels._unasked())
+        pod.plugin.stop()
+        try:
+            await figures._ask("w1", address)
+            assert figures.added(VIEW).workers[0].round_trip is not None
+            assert not figures.sampled(Sample(1.0, {}), VIEW).loads
+        finally:
+            pod.plugin.start()
+        await figures._ask("w1", replace(address, key=address.public))
+        assert figures.added(VIEW).workers[0].round_trip is None

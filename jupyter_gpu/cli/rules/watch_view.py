@@ -49,7 +49,7 @@ def lines(title: str, clock: str, view: View, sample: Sample | None, lost: str, 
         body.append([])
         body += _card(item, sample, style)
     for worker in view.workers:
-        body += [[], _worker(worker)]
+        body += [[], *_worker(worker, sample)]
     for text in (remark(view), *(condition.message for condition in view.conditions)):
         body += [[], [StyledText(text, "dim")]] if text else []
     return [_line(parts, style) for parts in _fitting(_wrapped(body, style.width), style)]
@@ -93,11 +93,20 @@ def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Styled
     return rows
 
 
-def _worker(worker: PodWorker) -> list[StyledText]:
-    from jupyter_gpu.model.worker_words import amount, distance, state  # most servers have no workers
+def _worker(worker: PodWorker, sample: Sample | None) -> list[list[StyledText]]:
+    from jupyter_gpu.model.worker_words import amount, distance, state, traffic  # most servers have no workers
 
     words = " · ".join((amount(worker), state(worker), distance(worker)))
-    return [StyledText(f"{worker.node}  ", "strong"), StyledText(words, "dim")]
+    rows = [[StyledText(f"{worker.node}  ", "strong"), StyledText(words, "dim")]]
+    loads = sample.loads if sample else {}
+    busy = [
+        f"GPU {number}: {load.utilisation:.0f} %"
+        for number, share in enumerate(worker.gpus)
+        if (load := loads.get(share.uuid)) is not None and load.utilisation is not None
+    ]
+    if figures := ", ".join([*busy, *filter(None, [traffic(worker)])]):
+        rows.append([StyledText(f"       {figures}", "dim")])
+    return rows
 
 
 def _load(item: PodGpu, load: GpuLoad, style: Style) -> list[StyledText]:

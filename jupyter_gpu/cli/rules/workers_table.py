@@ -13,9 +13,12 @@ def lines(view: View) -> Iterator[str]:
     if not view.workers:
         yield _none(view.elsewhere)
         return
-    from jupyter_gpu.model.worker_words import amount, distance, state
+    from jupyter_gpu.model.worker_words import amount, distance, state, traffic
 
-    table = [(worker.id, worker.node, state(worker), amount(worker), distance(worker)) for worker in view.workers]
+    table = [
+        (worker.id, worker.node, state(worker), amount(worker), distance(worker), traffic(worker))
+        for worker in view.workers
+    ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for worker, row in zip(view.workers, table, strict=True):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -5,12 +5,13 @@ Each is a JSON object with one field, its kind::
     first process, its stdin     {"serve": {"address": "127.0.0.1", "allow": ["<public key>"]}}
     first process, its stdout    {"serving": {"port": 40123, "key": "<public key>"}}
     notebook                     {"start": {"kernel": "<id>", "folder": "/home/ann", "python": "3.11", "owner": {…}}}
-                                 {"kill": {"kernel": "<id>"}}     {"look": {}}
+                                 {"kill": {"kernel": "<id>"}}     {"look": {}}     {"load": {}}
     first process, its stdin     {"allow": {"keys": ["<public key>"]}}     later, and so to its kernels
     first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
                                               "control": 40127}}
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
                                  {"running": {"kernels": [{"kernel": "<id>", "owner": {…}}]}}
+                                 {"loads": {"gpus": {"<uuid>": {"utilisation": 42.0, "memory": 1073741824}}}}
     first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "bulk", "interrupt",
                                          "end"}}
 
@@ -24,14 +25,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import read_uuid
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import read_key
+from jupyter_gpu.model.view import GpuLoad
 
 MAX_BYTES = 16 * 1024
 """Bytes of one of these messages."""
 MAX_KERNELS = 8
 """Kernels of a worker at a time."""
+MAX_LOADS = 64
+"""GPUs of which a worker tells the load."""
 PORT = 47100
 """The port of a worker pod's first process; those of its kernels follow, four for each."""
 CHANNELS = 4
@@ -184,6 +189,36 @@ class Running(Word):
     def to_json(self) -> dict[str, Any]:
         """Return its fields."""
         return {"kernels": [kernel.to_json() for kernel in self.kernels]}
+
+
+@dataclass(frozen=True)
+class Load(Word):
+    """A notebook's server that asks how busy the worker's GPUs are."""
+
+    kind = "load"
+    reads: ClassVar = {}
+
+
+def read_loads(value: Any, key: str) -> dict[str, GpuLoad]:
+    """Read loads by uuid; raises `FieldError`."""
+    body = strict.an_object(value, key)
+    if len(body) > MAX_LOADS:
+        raise strict.FieldError(gettext("%1 must have at most %2 GPUs.", repr(key), MAX_LOADS), key)
+    return {read_uuid(uuid, key): GpuLoad.from_json(load, key) for uuid, load in body.items()}
+
+
+@dataclass(frozen=True)
+class Loads(Word):
+    """The answer to it, by uuid; empty where the first process cannot know."""
+
+    gpus: Mapping[str, GpuLoad]
+
+    kind = "loads"
+    reads: ClassVar = {"gpus": read_loads}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {"gpus": {uuid: load.to_json() for uuid, load in self.gpus.items()}}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pure: what a worker pod learns from its node plugin: the one key that it accepts, and whether its own is recorded.
+"""Pure: what a worker pod learns from its node plugin: whose key it accepts, whether its own is recorded, and loads.
 
 In doubt nobody is accepted: while `service` cannot be read, or names another notebook than the one whose worker the
 pod was created as.
@@ -12,6 +12,8 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, decode_attached
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.service import Peer, decode_worker, decode_worker_service
+from jupyter_gpu.model.view import GpuLoad
+from jupyter_gpu.remote.rules import control
 
 MAX_LINE = 2**20
 """Bytes of one line of the node plugin."""
@@ -24,6 +26,13 @@ def read_taken(line: bytes) -> str:
         return strict.printable(str(body["error"]), 300) or "it does not say why"
     strict.required(body, "put", strict.one_of("peer"))
     return ""
+
+
+def read_sample(line: bytes) -> dict[str, GpuLoad]:
+    """Return the loads of the pod's GPUs; of very many the first ones. Raises `FieldError`."""
+    body = strict.an_object(strict.loads(line, MAX_LINE), "answer")
+    loads = strict.required(body, "loads", strict.an_object)
+    return control.read_loads(dict(list(loads.items())[: control.MAX_LOADS]), "loads")
 
 
 def read_annotations(line: bytes) -> Mapping[str, str] | None:

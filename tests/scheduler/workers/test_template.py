@@ -198,6 +198,7 @@ def test_amounts_are_those_of_the_settings() -> None:
                 "requests": {"cpu": "1", "memory": "1Gi"},
                 "limits": {"cpu": "2", "memory": "2Gi"},
                 "homeSize": "1Gi",
+                "sharedMemory": "512Mi",
             },
         },
         WorkerSettings,
@@ -207,7 +208,13 @@ def test_amounts_are_those_of_the_settings() -> None:
         "requests": {"cpu": "1", "memory": "1Gi", SLOT: "1"},
         "limits": {"cpu": "2", "memory": "2Gi", SLOT: "1"},
     }
-    assert [volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"]] == ["1Gi", "10Gi"]
+    assert [volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"]] == ["1Gi", "10Gi", "512Mi"]
+    assert spec["volumes"][2]["emptyDir"]["medium"] == "Memory"
+    assert {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]} == {
+        "home": "/home/jovyan",
+        "tmp": "/tmp",
+        "shm": "/dev/shm",
+    }
 
 
 @pytest.mark.parametrize(
@@ -219,6 +226,8 @@ def test_amounts_are_those_of_the_settings() -> None:
         ({"environment": ["HOME"]}, "'environment' has 'HOME'"),
         ({"homeSize": "much"}, "'homeSize' must be an amount"),
         ({"temporarySize": "-1"}, "'temporarySize' must be an amount"),
+        ({"sharedMemory": "a"}, "'sharedMemory' must be an amount"),
+        ({"sharedMemory": "0Gi"}, "'sharedMemory' must be more than 0"),
         ({"limits": {"cpu": "1e3", "memory": "1Gi"}}, "'cpu' must be an amount"),
         ({"limits": {"cpu": "1", "memory": ""}}, "'memory' must be an amount"),
     ],

@@ -230,7 +230,7 @@ metadata: {name: {{ $name }}, {{ if not $everywhere }}namespace: {{ $namespace }
 {{/* The worker controller's settings file. */}}
 {{- define "jupyter-gpu.workerSettings" -}}
 {{- $pod := .Values.workers.pod -}}
-{{- $template := dict "python" $pod.python "home" $pod.home "environment" $pod.environment "homeSize" $pod.storage.home "temporarySize" $pod.storage.tmp "schedulerName" (include "jupyter-gpu.workerScheduler" .) "priorityClass" $pod.priorityClassName -}}
+{{- $template := dict "python" $pod.python "home" $pod.home "environment" $pod.environment "homeSize" $pod.storage.home "temporarySize" $pod.storage.tmp "sharedMemory" $pod.storage.shm "schedulerName" (include "jupyter-gpu.workerScheduler" .) "priorityClass" $pod.priorityClassName -}}
 {{- range $part, $amounts := $pod.resources -}}
   {{- $_ := set $template $part (dict "cpu" (toString $amounts.cpu) "memory" (toString $amounts.memory)) -}}
 {{- end -}}

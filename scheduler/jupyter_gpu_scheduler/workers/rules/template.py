@@ -17,7 +17,7 @@ from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import WORKER, encode
 from jupyter_gpu.model.service import WorkerIdentity, WorkerPart
 from jupyter_gpu_scheduler.rules.state.images import pulled_image
-from jupyter_gpu_scheduler.rules.state.resources import QUANTITY
+from jupyter_gpu_scheduler.rules.state.resources import QUANTITY, quantity
 
 from .records import Notebook
 
@@ -64,6 +64,9 @@ class Template:
     """Most that a worker may store in its home directory."""
     temporary_size: str = "10Gi"
     """Most that a worker may store in ``/tmp``."""
+    shared_memory: str = "2Gi"
+    """Most that a worker may have in ``/dev/shm``, through which processes hand each other arrays; it is of its memory.
+    """
     scheduler_name: str = "jupyter-gpu-scheduler"
     priority_class: str = ""
     """Priority class of workers; empty: none."""
@@ -71,6 +74,9 @@ class Template:
     def __post_init__(self) -> None:
         _check_amount("homeSize", self.home_size)
         _check_amount("temporarySize", self.temporary_size)
+        _check_amount("sharedMemory", self.shared_memory)
+        if not quantity(self.shared_memory):
+            raise ValueError("'sharedMemory' must be more than 0, which Kubernetes takes for no limit.")
         if not self.home.startswith("/") or ".." in self.home.split("/"):
             raise ValueError("'home' must be a path that begins with a slash, without '..'.")
         if wrong := [name for name in self.environment if not _VARIABLE.fullmatch(name) or name == "HOME"]:
@@ -126,6 +132,7 @@ def _spec(pod: Mapping[str, Any], node: str, template: Template) -> dict[str, An
         "volumes": [
             {"name": "home", "emptyDir": {"sizeLimit": template.home_size}},
             {"name": "tmp", "emptyDir": {"sizeLimit": template.temporary_size}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": template.shared_memory}},
         ],
     }
     if template.priority_class:
@@ -157,6 +164,7 @@ def _container(notebook: Mapping[str, Any], image: str, template: Template) -> d
     def amounts(given: Amounts) -> dict[str, str]:
         return {"cpu": given.cpu, "memory": given.memory, objects.SLOT: "1"}
 
+    places = {"home": template.home, "tmp": "/tmp", "shm": "/dev/shm"}  # noqa: S108
     made: dict[str, Any] = {
         "name": CONTAINER,
         "image": image,
@@ -166,7 +174,7 @@ def _container(notebook: Mapping[str, Any], image: str, template: Template) -> d
         "resources": {"requests": amounts(template.requests), "limits": amounts(template.limits)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "home", "mountPath": template.home}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in places.items()],
     }
     policy = notebook.get("imagePullPolicy")
     return made | ({"imagePullPolicy": policy} if policy else {})
