@@ -36,6 +36,7 @@ FIRST, SECOND = gpu(100).uuid, gpu(101).uuid
 def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoPods]:
     """Run both pods for the module."""
     with two_pods(tmp_path_factory) as made:
+        made.worker.loads = {FIRST: {"utilisation": 30.0, "memory": 8}}
         yield made
 
 
@@ -145,9 +146,9 @@ def test_modules_of_the_notebook(kernel: Kernel, pods: TwoPods) -> None:
 
 
 def test_figures(kernel: Kernel, pods: TwoPods) -> None:
-    """What cells and calls ship is counted, and said with the load of the GPUs there and how soon the worker answers."""
+    """What cells and calls ship is counted; it is told with the load there and how soon a worker answers."""
     assert pods.server is not None
-    pods.worker.loads = {FIRST: {"utilisation": 30.0, "memory": 8}}
+    kernel.run("from jupyter_gpu.remote import shipped; shipped.PAUSE = .1")
     kernel.run(f"gpu.resize(3)\nassert gpu.run(len, bytes({2**21}), gpus=2) == {2**21}")
     await_(lambda: figures(pods).get("shipped", 0) > 2**21)
     await_(lambda: figures(pods).get("roundTrip", 0) > 0)
@@ -179,8 +180,8 @@ def test_cell_that_never_ends(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> 
     kernel.run("gpu.resize(3)")
     own = begin(kernel, "while True: time.sleep(.01)", tmp_path / "runs")
     (before,) = pods.kernels
-    pods.server.gpus(1)
-    await_(lambda: pods.requested.milli == 3000 or figures(pods)["milli"] == 0)
+    pods.server.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
+    await_(lambda: figures(pods)["milli"] == 0)
     assert len(figures(pods)["gpus"]) == 2
     assert pods.kernels == [before]
     os.kill(own, signal.SIGINT)

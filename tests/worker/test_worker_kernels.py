@@ -15,9 +15,9 @@ from jupyter_gpu.backends.kubernetes.pod_workers import KnownWorkers
 from jupyter_gpu.kernel import blocks
 from jupyter_gpu.model.annotations import SERVICE, encode
 from jupyter_gpu.model.errors import InvalidRequest
-from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
+from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import Peer, Relation, Service, WorkerPart
 from jupyter_gpu.model.view import GpuLoad, Mode, Sample, View
 from jupyter_gpu.remote import PYTHON

@@ -136,16 +136,18 @@ async def kernels_of(known: Plugin, extension: GpuExtension) -> AsyncIterator[Wo
             await kernels.stop()
 
 
-def ask(path: str, token: str, owner: str = "") -> tuple[int, Any]:
-    """Answer over the server's Unix socket, to this process if no other is named."""
+def ask(path: str, token: str, owner: str = "", tells: object = None) -> tuple[int, Any]:
+    """Answer over the server's Unix socket, to this process if no other is named; ``tells``: the body of a PUT."""
     asks = quote(owner or json.dumps(blocks.owner().to_json()))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         with rendezvous.short(path) as address:
             connection.connect(address)
-        first = f"GET /a%40b/jupyter-gpu/api/v1/workers?owner={asks} HTTP/1.1"
-        lines = f"{first}\r\nHost: localhost\r\nAuthorization: {token}\r\n"
-        connection.sendall(f"{lines}Connection: close\r\n\r\n".encode())
+        text = "" if tells is None else json.dumps(tells)
+        verb = "GET" if tells is None else "PUT"
+        first = f"{verb} /a%40b/jupyter-gpu/api/v1/workers?owner={asks} HTTP/1.1"
+        lines = f"{first}\r\nHost: localhost\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{lines}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode())
         data = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, body = data.partition(b"\r\n\r\n")
     return int(head.split()[1]), json.loads(body)
@@ -173,3 +175,37 @@ async def test_only_code_of_the_server_gets_secret_keys(call: Call, extension: G
         ended = json.dumps(blocks.owner()._replace(started=1).to_json())
         code, body = await asyncio.to_thread(ask, about["sock"], own, ended)
         assert (code, body["details"]) == (400, {"field": "owner"})
+
+
+async def test_only_code_of_the_server_tells_what_it_shipped(
+    call: Call, extension: GpuExtension, known: Plugin
+) -> None:
+    """A living process alone, in a body that is small and right; without workers nothing is counted."""
+    assert extension._endpoint is not None
+    about = json.loads(Path(extension._endpoint.file).read_text())
+    own = f"token {about['token']}"
+    tells = {"owner": blocks.owner().to_json(), "shipped": {"w1": 7}}
+
+    async def told(body: object, token: str = own) -> tuple[int, Any]:
+        return await asyncio.to_thread(ask, about["sock"], token, "", body)
+
+    assert await told(tells) == (200, {})
+    async with kernels_of(known, extension) as kernels:
+        extension._share(WORKER_KERNELS, kernels)
+        known.annotate(service=named(READY))
+        await until(lambda: kernels._keys.ways()["workers"])
+        assert await told(tells) == (200, {})
+        assert kernels.figures.traffic._shipped == {blocks.owner(): {"w1": 7}}
+        ended = blocks.owner()._replace(started=1).to_json()
+        assert (await told({**tells, "owner": ended}))[0] == 400
+        assert (await told({**tells, "shipped": 7}))[1]["details"] == {"field": "shipped"}
+        assert (await told({**tells, "more": "x" * 3000}))[0] == 413
+        assert (await told(tells, "token x"))[0] == 403
+        over_port = await call(
+            "workers",
+            method="PUT",
+            body=json.dumps(tells),
+            headers={"Authorization": own, "Content-Type": "application/json"},
+        )
+        assert over_port.code == 404
+        assert kernels.figures.traffic._shipped == {blocks.owner(): {"w1": 7}}
