@@ -166,7 +166,9 @@ def pickled(
     for name in group:
         pickler.dump(space[name])
     chunk = Chunk(tuple(group), pickler.file.getvalue(), tuple(pickler.buffers))
-    return Pickled(chunk, pickler.uses, pickler.objects())
+    made = Pickled(chunk, pickler.uses, pickler.objects())
+    pickler.release()
+    return made
 
 
 def chunks(space: Namespace, measured: Measured, send: Iterable[str], *, host_copies: bool = False) -> list[Chunk]:
@@ -345,6 +347,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it says nothing of 
         if copy is None:
             raise CannotSend(f"it is in the memory of a GPU, and {type(array).__name__} has no way to host memory")
         return same, (copy(),)
+
+    def release(self) -> None:
+        """Let go of what was written: it refers to itself, so it would hold large arrays until it is collected."""
+        self.clear_memo()
+        self.buffers.clear()
 
     def objects(self) -> Mapping[int, object] | None:
         """Return the objects written so far that can be changed, by identity."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import resource
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -59,6 +61,31 @@ def test_generator_that_yields_one_buffer() -> None:
 
     with closing(Items(space(), rows())) as kept:
         assert [kept[at][0] for at in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_originals_are_let_go() -> None:
+    """An array that nobody else has ends with its turn in the generator, without the collector of cycles."""
+    ended: list[int] = []
+
+    class Array(bytearray):
+        def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+            return bytearray, (pickle.PickleBuffer(self),)
+
+    def arrays() -> Iterator[Array]:
+        for number in range(3):
+            array = Array(items.MEMORY // 2**13)
+            weakref.finalize(array, ended.append, number)
+            yield array
+            del array
+            assert len(ended) >= number  # that of before
+
+    gc.disable()
+    try:
+        with closing(Items(space(), arrays())) as kept:
+            assert ended == [0, 1, 2]
+            assert len(kept[2]) == items.MEMORY // 2**13
+    finally:
+        gc.enable()
 
 
 def test_functions_and_classes_are_those_of_the_notebook() -> None:

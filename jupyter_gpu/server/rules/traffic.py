@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import InvalidRequest
@@ -63,7 +63,8 @@ class Traffic:
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget the workers that are gone: an id is of one worker only."""
-        for figures in (self._ended, self._round_trips, self._loads, *self._shipped.values()):
+        known: list[dict[str, Any]] = [self._ended, self._round_trips, self._loads, *self._shipped.values()]
+        for figures in known:
             for name in figures.keys() - set(workers):
                 del figures[name]
 
