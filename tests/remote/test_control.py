@@ -45,6 +45,9 @@ ports = st.integers(1, 65535)
 # The number in a key has 32 bytes, so five letters are at most those of 2³² - 1.
 keys = st.lists(st.text(Z85[:80], min_size=5, max_size=5), min_size=8, max_size=8).map("".join)
 owners = st.builds(ReservationOwner, ports, st.integers(0, 9), st.integers(0, 9), st.none() | texts)
+loads = st.builds(
+    GpuLoad, st.none() | st.floats(0, 100), st.none() | ports, st.none() | st.integers(0, 1000), st.none()
+)
 words = st.one_of(
     st.builds(Serve, texts, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Serving, ports, keys),
@@ -55,7 +58,7 @@ words = st.one_of(
     st.builds(Refused, texts),
     st.just(Look()),
     st.just(Load()),
-    st.dictionaries(texts, st.builds(GpuLoad, st.none() | st.floats(0, 100), st.none() | ports), max_size=8).map(Loads),
+    st.dictionaries(texts, loads, max_size=8).map(Loads),
     st.builds(Running, st.lists(st.builds(KernelOf, texts, owners), max_size=8).map(tuple)),
     st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts, st.integers(0, 65531)),

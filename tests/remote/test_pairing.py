@@ -95,7 +95,7 @@ def test_loads_are_read() -> None:
     assert read_sample(b'{"loads": {"GPU-1": {"utilisation": 7, "memory": null}}, "holders": {}}') == {
         "GPU-1": GpuLoad(7.0, None)
     }
-    many = {f"GPU-{number}": {} for number in range(200)}
+    many: dict[str, Any] = {f"GPU-{number}": {} for number in range(200)}
     assert len(read_sample(json.dumps({"loads": many}).encode())) == control.MAX_LOADS
     for odd in (b'{"error": "no"}', b"{}", b'{"loads": []}', b'{"loads": {"GPU-1": {"memory": -1}}}', b""):
         with pytest.raises(FieldError):
