@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -129,9 +129,16 @@ def look(address: WorkerAddress, patience: float, *, loads: bool = False) -> See
         running = asking.ask(Look())
         passed = (time.perf_counter_ns() - begin) // 1000
         assert isinstance(running, Running)
-        told = asking.ask(Load()) if loads else Loads({})
+        return Seen(running, passed, _loads(asking) if loads else Loads({}))
+
+
+def _loads(asking: Questions) -> Loads:
+    """Return the loads, without any where they do not come: a node plugin may be away, a worker older than that word."""
+    with suppress(WorkerLost, WorkerRefused):
+        told = asking.ask(Load())
         assert isinstance(told, Loads)
-        return Seen(running, passed, told)
+        return told
+    return Loads({})
 
 
 def _await_handshake(address: WorkerAddress, monitor: zmq.Socket[Any], patience: float) -> None:

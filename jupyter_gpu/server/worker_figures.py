@@ -69,14 +69,14 @@ class WorkerFigures:
     def _ask_soon(self, view: View) -> None:
         self.traffic.keep({worker.id for worker in view.workers})
         loop = asyncio.get_running_loop()
-        if self._task is None and loop.time() - self._asked >= PERIOD:
+        if self._task is None and loop.time() - self._asked >= PERIOD and (workers := self._ways()):
             self._asked = loop.time()
-            self._task = loop.create_task(self._ask_all())
+            self._task = loop.create_task(self._ask_all(workers))
 
-    async def _ask_all(self) -> None:
+    async def _ask_all(self, workers: Mapping[str, WorkerAddress]) -> None:
         """Ask one after the other: one that does not answer takes one thread."""
         try:
-            for worker, address in self._ways().items():
+            for worker, address in workers.items():
                 await self._ask(worker, address)
         except Exception:  # the next questions come all the same
             _log.exception("The workers could not be asked.")

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from jupyter_gpu.model.annotations import WORKER_STATUS
 from tests.kernel.builders import gpu
 from tests.worker.pods import KEYS, plugin, worker_pod
-from tests.worker.two_pods import TwoPods, hub
+from tests.worker.two_pods import FIRST_OF_OTHERS, TwoPods, hub
 
 
 def main(port: int) -> None:
@@ -25,6 +25,7 @@ def main(port: int) -> None:
         own, other = stack.enter_context(plugin()), stack.enter_context(plugin())
         own.annotations.clear()
         own.gpus = (gpu(0),)
+        other.loads = {gpu(FIRST_OF_OTHERS).uuid: {"utilisation": 30.0, "memory": 8}}
         pods = TwoPods(own, other)
         stack.callback(pods.close)
         about = json.dumps({"socket": str(own.path), "hub": stack.enter_context(hub(own))}).encode()

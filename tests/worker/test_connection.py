@@ -20,7 +20,7 @@ from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.remote import codec
 from jupyter_gpu.remote.connection import Connection, Listener, Message
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import WorkerAddress, ask
+from jupyter_gpu.remote.first_process import WorkerAddress, ask, look
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules.control import Kill, Start, Started
 from jupyter_gpu.worker.kernel_app import GpuKernelApp
@@ -286,6 +286,14 @@ def test_another_worker_key_is_refused(worker: LocalWorker) -> None:
     wrong = WorkerAddress("x", known.address, known.port, other, known.public, known.secret)
     with pytest.raises(WorkerLost):
         ask(wrong, Kill("kept"), patience=1)
+
+
+def test_look(worker: LocalWorker, kept: Connection) -> None:
+    """It tells the kernels and how soon it answers; on this machine the server knows the loads itself."""
+    seen = look(worker.address, 5, loads=True)
+    assert kept.kernel in {name for name, _ in seen.running.kernels}
+    assert seen.round_trip > 0
+    assert not seen.loads.gpus
 
 
 def test_hooks_of_ipykernel_are_there() -> None:

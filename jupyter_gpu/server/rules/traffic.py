@@ -85,6 +85,9 @@ class Traffic:
         return sample._replace(loads={**told, **sample.loads}) if told else sample
 
     def _with_figures(self, worker: PodWorker) -> PodWorker:
+        from jupyter_gpu.model.pod_worker import Stage
+
         counts = [known[worker.id] for known in (self._ended, *self._shipped.values()) if worker.id in known]
         shipped = min(sum(counts), strict.MAX_GENERATION) if counts else None
-        return worker._replace(shipped=shipped, round_trip=self._round_trips.get(worker.id))
+        round_trip = self._round_trips.get(worker.id) if worker.stage is Stage.READY else None
+        return worker._replace(shipped=shipped, round_trip=round_trip)

@@ -61,6 +61,8 @@ test('a worker starts, is refused, and serves; its GPU is chosen with the tick a
     await expect(panel.sentence).toHaveText('3 of 3 GPUs attached: 1 here, 2 on node2');
     await expect(card).toContainText('Other node, same switch');
     await expect(card).toContainText('GPU 1');
+    await expect(card).toContainText('30 %');
+    await expect(card).toContainText('answers in');
     expect(await panel.axe()).toEqual([]);
     await panel.shot('other-nodes');
     await command(page, 'apputils:change-theme', { theme: DARK });

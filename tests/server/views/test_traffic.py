@@ -77,6 +77,8 @@ def test_round_trips() -> None:
     assert traffic.measure("w1", 240)
     assert not traffic.measure("w1", 240)
     assert [worker.round_trip for worker in traffic.added(VIEW).workers] == [240, None]
+    away = replace(VIEW, workers=tuple(worker._replace(stage=Stage.CONNECTING) for worker in VIEW.workers))
+    assert traffic.added(away) == away
     assert traffic.measure("w1", None)
     assert traffic.added(VIEW) == VIEW
     assert traffic.added(BARE) is BARE
