@@ -133,7 +133,7 @@ def look(address: WorkerAddress, patience: float, *, loads: bool = False) -> See
 
 
 def _loads(asking: Questions) -> Loads:
-    """Return the loads, without any where they do not come: a node plugin may be away, a worker older than that word."""
+    """Return the loads, or none where they do not come: a node plugin may be away, a worker older than the word."""
     with suppress(WorkerLost, WorkerRefused):
         told = asking.ask(Load())
         assert isinstance(told, Loads)
