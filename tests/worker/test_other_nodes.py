@@ -46,6 +46,7 @@ def notebook(pods: TwoPods) -> Iterator[Kernel]:
     assert pods.server is not None
     with pods.server.kernel() as running:
         running.run(IMPORTS)
+        running.run("from jupyter_gpu.remote import shipped; shipped.PAUSE = .1")  # the tests need not wait
         yield running
 
 
@@ -148,7 +149,6 @@ def test_modules_of_the_notebook(kernel: Kernel, pods: TwoPods) -> None:
 def test_figures(kernel: Kernel, pods: TwoPods) -> None:
     """What cells and calls ship is counted; it is told with the load there and how soon a worker answers."""
     assert pods.server is not None
-    kernel.run("from jupyter_gpu.remote import shipped; shipped.PAUSE = .1")
     kernel.run(f"gpu.resize(3)\nassert gpu.run(len, bytes({2**21}), gpus=2) == {2**21}")
     await_(lambda: figures(pods).get("shipped", 0) > 2**21)
     await_(lambda: figures(pods).get("roundTrip", 0) > 0)

@@ -232,7 +232,7 @@ async def test_every_verb_is_authenticated_and_authorized(extension: GpuExtensio
                 assert "@web.authenticated" in source
                 assert "@authorized" in source
             assert not getattr(method, "__allow_unauthenticated", False)
-    assert seen == 12
+    assert seen == 13
 
 
 def test_server_inspection_finds_no_unchecked_handler(
