@@ -49,6 +49,7 @@ async def served(pod: WorkerPod) -> AsyncIterator[WorkerKernels]:
     part = WorkerPart("w1", "node2", 1000, Relation.SWITCH, "p", "u", "127.0.0.1", pod.port, pod.plugin.said[-1].key)
     known.see({"metadata": {"annotations": {SERVICE: encode(Service(1, (part,)))}}})
     try:
+        await until(lambda: kernels._keys.ways()["workers"])
         yield kernels
     finally:
         await kernels.stop()
@@ -89,7 +90,6 @@ async def test_kernels_end_with_their_processes(pod: WorkerPod) -> None:
     one, two, three = (subprocess.Popen(["sleep", "600"]) for _ in range(3))
     try:
         async with served(pod) as kernels:
-            await until(lambda: kernels._keys.ways()["workers"])
             for process in (one, two, three):
                 await started(kernels, process.pid)
             one.kill()
@@ -114,7 +114,6 @@ async def test_last_ends_are_seen(pod: WorkerPod) -> None:
     """A server that ends its notebooks as it ends leaves no kernel of theirs behind."""
     with subprocess.Popen(["sleep", "600"]) as process:
         async with served(pod) as kernels:
-            await until(lambda: kernels._keys.ways()["workers"])
             await started(kernels, process.pid)
             process.kill()
             process.wait()
@@ -135,7 +134,7 @@ async def test_figures(pod: WorkerPod) -> None:
         figures = kernels.figures
         figures.changed = lambda: news.append(None)
         async with asyncio.timeout(30):
-            while kernels._unasked() or not kernels._keys.ways()["workers"]:
+            while kernels._unasked():
                 await asyncio.sleep(0.05)
         asked = pod.plugin.samples
         async with asyncio.timeout(30):
@@ -160,7 +159,6 @@ async def test_worker_that_does_not_answer_has_no_figures(pod: WorkerPod) -> Non
     """Nobody is shown a time of before; a node plugin that is away takes only the loads."""
     async with served(pod) as kernels:
         figures = kernels.figures
-        await until(lambda: kernels._keys.ways()["workers"])
         (address,) = kernels._addresses().values()
         await until(lambda: not kernels._unasked())
         pod.plugin.stop()
