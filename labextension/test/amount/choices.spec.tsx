@@ -1,56 +1,25 @@
 /** @jest-environment jsdom */
-import { nullTranslator } from '@jupyterlab/translation';
 import React, { act } from 'react';
-import { createRoot, Root } from 'react-dom/client';
 import { MemoryField } from '../../src/amount/memory-field';
 import { ModelChoice } from '../../src/amount/model-choice';
-import { IRequest } from '../../src/api/request';
-import { IView, parseView } from '../../src/api/view';
-import { IGpuModel } from '../../src/model/tokens';
-import { golden } from '../golden';
+import { IView } from '../../src/api/view';
+import { answer, asked, draw, goldenView } from './choice';
 
-(globalThis as Record<string, unknown>).IS_REACT_ACT_ENVIRONMENT = true;
-
-const trans = nullTranslator.load('jupyter_gpu');
 const GIB = 2 ** 30;
-const of = (name: string): IView =>
-  parseView(golden('views').find(one => one.name === name)!.view, 'view');
-const NAMED = of('ready with a share and memory of its own');
+const NAMED = goldenView('ready with a share and memory of its own');
 
-let root: Root;
-let asked: IRequest[];
-let answer: (recorded: boolean) => void;
-
-beforeEach(() => {
-  document.body.innerHTML = '<div></div>';
-  root = createRoot(document.body.firstElementChild!);
-  asked = [];
-});
-
-afterEach(() => act(() => root.unmount()));
-
-function show(view: IView, wanted: number | null = null, disabled = false): void {
-  const request = (made: IRequest) => {
-    asked.push(made);
-    return new Promise<boolean>(done => {
-      answer = done;
-    });
-  };
-  const choice = {
-    view,
-    model: { wanted, request } as unknown as IGpuModel,
-    disabled,
-    trans
-  };
-  act(() =>
-    root.render(
+const show = (view: IView, wanted: number | null = null, disabled = false) =>
+  draw(
+    choice => (
       <>
         <MemoryField {...choice} />
         <ModelChoice {...choice} />
       </>
-    )
+    ),
+    view,
+    wanted,
+    disabled
   );
-}
 
 const field = () => document.querySelector<HTMLInputElement>('input')!;
 const list = () => document.querySelector<HTMLSelectElement>('select')!;
@@ -73,16 +42,10 @@ function enter(typed: string): void {
   });
 }
 
-const settle = (recorded: boolean) =>
-  act(() => {
-    answer(recorded);
-    return Promise.resolve();
-  });
-
 test('they are there only where there is something to choose', () => {
-  show(of('ready with a share'));
+  show(goldenView('ready with a share'));
   expect(document.body.textContent).toBe('');
-  show(of('idle, no GPU has time shares'));
+  show(goldenView('idle, no GPU has time shares'));
   expect(document.body.textContent).toBe('');
 });
 
@@ -100,7 +63,7 @@ test('another amount is asked for beside the GPUs, and shows at once', async () 
   enter('50');
   expect(asked).toEqual([{ milli: 250, memory: 50 * GIB }]);
   expect(field().value).toBe('50');
-  await settle(false);
+  await answer(false);
   expect(field().value).toBe('40'); // it was not recorded
 });
 
@@ -109,7 +72,7 @@ test('the part of the GPU is asked for by an empty field', async () => {
   enter('');
   expect(asked).toEqual([{ milli: 500, memory: null }]);
   expect(field().value).toBe('');
-  await settle(true);
+  await answer(true);
 });
 
 test('without GPUs it is memory alone, also what is kept from before', () => {
@@ -153,7 +116,7 @@ test('a model is chosen beside the GPUs, and taken back', () => {
 });
 
 test('models that code asked for in other words are there while they are chosen', () => {
-  const plain = of('ready with a share');
+  const plain = goldenView('ready with a share');
   show({ ...plain, requested: { ...NAMED.requested!, memory: null, model: ['h100', 'h200'] } });
   expect(list().value).toBe('h100 / h200');
   expect(list().options.length).toBe(2);

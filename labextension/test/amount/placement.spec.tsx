@@ -1,48 +1,18 @@
 /** @jest-environment jsdom */
-import { nullTranslator } from '@jupyterlab/translation';
 import React, { act } from 'react';
-import { createRoot, Root } from 'react-dom/client';
 import { Placement } from '../../src/amount/placement';
-import { IRequest } from '../../src/api/request';
-import { IView, parseView } from '../../src/api/view';
-import { IGpuModel } from '../../src/model/tokens';
-import { golden } from '../golden';
+import { IView } from '../../src/api/view';
+import { answer, asked, draw, goldenView } from './choice';
 
-(globalThis as Record<string, unknown>).IS_REACT_ACT_ENVIRONMENT = true;
+const TWO = goldenView('ready, one here and one on another node');
 
-const trans = nullTranslator.load('jupyter_gpu');
-const of = (name: string): IView =>
-  parseView(golden('views').find(one => one.name === name)!.view, 'view');
-const TWO = of('ready, one here and one on another node');
-
-let root: Root;
-let asked: IRequest[];
-let answer: (recorded: boolean) => void;
-
-beforeEach(() => {
-  document.body.innerHTML = '<div></div>';
-  root = createRoot(document.body.firstElementChild!);
-  asked = [];
-});
-
-afterEach(() => act(() => root.unmount()));
-
-function show(view: IView, wanted: number | null = null, disabled = false): void {
-  const request = (made: IRequest) => {
-    asked.push(made);
-    return new Promise<boolean>(done => {
-      answer = done;
-    });
-  };
-  const model = { wanted, request } as unknown as IGpuModel;
-  act(() => root.render(<Placement view={view} model={model} disabled={disabled} trans={trans} />));
-}
-
+const show = (view: IView, wanted: number | null = null, disabled = false) =>
+  draw(choice => <Placement {...choice} />, view, wanted, disabled);
 const box = () => document.querySelector<HTMLInputElement>('input')!;
 const click = () => act(() => box().click());
 
 test('it is there only where other nodes serve the server', () => {
-  show(of('ready with two of four'));
+  show(goldenView('ready with two of four'));
   expect(document.body.textContent).toBe('');
   show(TWO);
   expect(document.body.textContent).toBe('Also on other nodes');
@@ -54,10 +24,7 @@ test('the request keeps what the own node could give, and shows at once', async 
   click();
   expect(asked).toEqual([{ milli: 1000, placement: 'local' }]);
   expect(box().checked).toBe(false);
-  await act(() => {
-    answer(false);
-    return Promise.resolve();
-  });
+  await answer(false);
   expect(box().checked).toBe(true); // it was not recorded
 });
 
