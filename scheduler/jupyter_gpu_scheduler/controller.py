@@ -163,6 +163,7 @@ class Controller:
                 self._apply(await self._decide(node, yield_point), "", node, decided=node)
             self._waiting.wake_fitting(node)
             await yield_point.yield_if_due()
+        self._waiting.enqueue_early()
         if nodes:
             self._waiting.wake_apart()
         for uid in self._cache.take_moved_ends():

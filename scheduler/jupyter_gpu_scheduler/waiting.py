@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.new_pods.nominate import is_early, nominate
 from jupyter_gpu_scheduler.rules.new_pods.places import fits_apart, next_of_kinds
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
@@ -61,6 +61,8 @@ class WaitingPods:
         self._policy = policy
         self._wake_seconds = wake_seconds
         self._pods: dict[str, _WaitingPod] = {}
+        self._early: dict[str, None] = {}
+        """Pods that take no ticket before others of their nodes are decided."""
 
     @property
     def count(self) -> int:
@@ -114,6 +116,14 @@ class WaitingPods:
             decision = nominate(self._snapshot, state, waiting.offered.names, self._policy)
             if decision is not None:
                 self._apply((decision,), "nominate")
+            elif is_early(self._snapshot, state, waiting.offered.names):
+                self._early[uid] = None
+
+    def enqueue_early(self) -> None:
+        """Put the pods into a line for which it was too early; call this after nodes are decided."""
+        early, self._early = self._early, {}
+        for uid in early:
+            self.enqueue(uid)
 
     def pod_changed(self, uid: str) -> None:
         """Handle a pod's change."""

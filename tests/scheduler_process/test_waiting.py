@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.kube import ObjectChange
-from jupyter_gpu.model.annotations import ALLOCATED, encode
+from jupyter_gpu.model.annotations import ALLOCATED, Allocated, encode
 from jupyter_gpu_scheduler import waiting as module
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
@@ -104,6 +104,27 @@ def test_pod_is_nominated_where_others_may_end_for_it() -> None:
         line.status(nominatedNodeName="n0", phase="Pending")
         assert line.node == "n1"
         assert line.writes == 4
+        line.waiting.stop()
+
+    _in_loop(work)
+
+
+def test_pod_takes_its_ticket_after_those_that_are_not_decided() -> None:
+    """A pod before it has a wish that nobody has decided about; once that is done, the pod is put in line."""
+
+    def work() -> None:
+        line = Line()
+        line.cache.pod_changed(ObjectChange("added", pod("0", 1, "n0")))
+        line.waiting.asked("a", ("n0", "n1"), fits=False)
+        line.waiting.enqueue_early()
+        assert (line.node, line.writes) == ("", 0)
+        first = pod("0", 2, "n0")
+        first["metadata"]["annotations"][ALLOCATED] = encode(Allocated(0))
+        line.cache.pod_changed(ObjectChange("changed", first))
+        line.waiting.enqueue_early()
+        assert (line.node, line.writes) == ("n0", 1)
+        line.waiting.enqueue_early()
+        assert line.writes == 1
         line.waiting.stop()
 
     _in_loop(work)

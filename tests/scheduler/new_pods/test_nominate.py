@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Reason
-from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
+from jupyter_gpu_scheduler.rules.new_pods.nominate import is_early, nominate
 from jupyter_gpu_scheduler.rules.new_pods.review import review
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
@@ -68,6 +68,38 @@ def test_repeated_question_changes_nothing() -> None:
     found = waits(snapshot, replace(me, requested=requested(1, 2)))
     assert found is not None
     assert (found.ticket, found.observed_generation) == (1, 2)
+
+
+def test_no_ticket_is_taken_before_those_that_come_before_have_theirs() -> None:
+    """A running pod whose newest wish is not decided yet has no ticket: one taken now would overtake it."""
+    undecided = replace(pod("d", wants=1, has=[], node="k"), created=1.0, requested=requested(1, 2))
+    others = [pod("a", wants=1, has=[10], node="m"), pod("c", wants=2, has=[20, 21], node="n")]
+    snapshot = cluster({"k": 2, "m": 2, "n": 2}, [*others, undecided])
+    me = new("me", wants=2, created=2.0)
+    assert waits(snapshot, me, "kmn") is None
+    assert is_early(snapshot, me, "kmn")
+    assert not is_early(snapshot, me, "mn"), "what it can't go to does not matter"
+    assert not is_early(snapshot, new("me", wants=2, created=0.5), "kmn"), "it comes before the other one"
+    assert not is_early(snapshot, new("me", wants=2, created=2.0, priority=1), "kmn"), "with or without a ticket"
+    snapshot.put_pod(replace(undecided, requested=None))
+    assert not is_early(snapshot, me, "kmn")
+    snapshot.put_pod(undecided)
+    apply(snapshot, decide(snapshot, "k"))
+    found = waits(snapshot, me, "kmn")
+    assert found
+    assert (found.ticket, found.extra[NOMINATED]) == (1, "k")
+    assert waits(snapshot, replace(me, allocated=found), "kmn") is None
+
+
+def test_node_is_chosen_as_for_a_pod_with_a_ticket() -> None:
+    """One whose limit was raised waits without a ticket, so it comes first only until others have theirs."""
+    raised = replace(pod("d", wants=1, node="k"), allocated=allocated(reason=Reason.LIMIT_EXCEEDED))
+    snapshot = cluster({"k": 2, "m": 2}, [raised, pod("a", wants=1, has=[10], node="m")])
+    me = new("me", wants=2, created=2.0)
+    found = waits(snapshot, me, "km")
+    assert found
+    assert (found.ticket, found.extra[NOMINATED]) == (1, "k")
+    assert waits(snapshot, replace(me, allocated=found), "km") is None
 
 
 def test_pod_waits_where_it_has_the_best_prospect() -> None:

@@ -6,6 +6,10 @@ that can serve it now while its own can't, or that lacks less of what it wants w
 left while a node was gone returns. Each such move leaves less to wait for, so moves come to an end. Ticket and
 nomination are in the pod's own ``allocated``, without shares.
 
+A pod takes its ticket only once all that come before it on these nodes have theirs or need none: a running pod whose
+newest wish is not decided yet has no ticket, and one that was taken now would come before it (`is_early`). The node is
+chosen as for a pod with that ticket, so to nominate it again changes nothing.
+
 A pod is nominated only to nodes that kube-scheduler offered for it last, as it is bound to no other. If its node can no
 longer serve it and no other offered node can, it keeps its ticket and stands in no line until kube-scheduler asks
 again; the write of that makes kube-scheduler ask.
@@ -22,7 +26,7 @@ from jupyter_gpu.model.errors import GpuError, Infeasible
 from jupyter_gpu.model.quantity import count_gpus
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook, over_limit
-from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, wanted
+from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, waiting_ranks, wanted
 from jupyter_gpu_scheduler.rules.queue.positions import shown_position
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import node_score
@@ -33,19 +37,33 @@ from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 def nominate(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> Decision | None:
     """Put ``pod``, which fits on no node now, in line on one of ``names``; return the change of its ``allocated``.
 
-    ``None``: no change. ``names`` are the nodes that kube-scheduler would have taken. The ticket is the one that the
-    pod has, or the next one of the cluster. If none of the nodes can serve it now, it keeps its ticket and stands in no
-    line; if none ever can, it loses the ticket, and its ``allocated`` says why.
+    ``None``: no change, also as it is too early. ``names`` are the nodes that kube-scheduler would have taken. The
+    ticket is the one that the pod has, or the next one of the cluster. If none of the nodes can serve it now, it keeps
+    its ticket and stands in no line; if none ever can, it loses the ticket, and its ``allocated`` says why.
     """
     if wanted(pod) is None and not pod.fault:
         return _decision(pod, None)  # it waits for something else
     error = unacceptable(pod)
     if error is not None:
         return _decision(pod, _refused(pod, error))
-    node = _best_node(snapshot, pod, names, policy)
+    if is_early(snapshot, pod, names):
+        return None
+    node = _best_node(snapshot, _with_ticket(snapshot, pod), names, policy)
     if node is None and not _may_be_served_later(snapshot, pod, names):
         return _decision(pod, _refused(pod, Infeasible(_explain_refusal(snapshot, pod, names), have=0)))
     return _decision(pod, _in_line(snapshot, pod, node))
+
+
+def is_early(snapshot: ClusterSnapshot, pod: PodState, names: Iterable[str]) -> bool:
+    """Tell whether ``pod`` is to take no ticket yet, as one that comes before it on any of ``names`` has none.
+
+    That lasts until the node of the other one is decided.
+    """
+    if pod.ticket is not None:
+        return False
+    ranks = (rank for name in names if snapshot.gpus(name) is not None for rank in waiting_ranks(snapshot, name))
+    overtaken = (rank[-1] for rank in ranks if rank < pod.rank and rank[:4] == pod.rank[:4])
+    return any((other := snapshot.pod(uid)) and other.undecided for uid in overtaken)
 
 
 def is_void(pod: PodState) -> bool:
@@ -139,7 +157,7 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         observed_generation=pod.requested.generation,
         shares=(),
         reason=Reason.DEFERRED,
-        ticket=before.ticket if before.ticket is not None else snapshot.last_ticket + 1,
+        ticket=_ticket(snapshot, pod),
         limit=pod.pod_limit,
         extra={**_without_node(before), **({NOMINATED: node} if node else {})},
     )
@@ -155,6 +173,17 @@ def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allo
         message=outlook(waiting, room=has_room(snapshot, waiting)),
         position=shown_position(ahead + 1, before.position),
     )
+
+
+def _ticket(snapshot: ClusterSnapshot, pod: PodState) -> int:
+    return pod.ticket if pod.ticket is not None else snapshot.last_ticket + 1
+
+
+def _with_ticket(snapshot: ClusterSnapshot, pod: PodState) -> PodState:
+    """Return the pod as it will stand in line."""
+    if pod.ticket is not None:
+        return pod
+    return replace(pod, allocated=replace(pod.allocated or Allocated(0), ticket=_ticket(snapshot, pod)))
 
 
 def _refused(pod: PodState, error: GpuError) -> Allocated:

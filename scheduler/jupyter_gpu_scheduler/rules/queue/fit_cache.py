@@ -155,13 +155,17 @@ def _slots(snapshot: ClusterSnapshot, node: str) -> tuple[int, str]:
     return slots - taken, f"no {SLOT} is left ({taken} of {slots} taken)"
 
 
+def waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
+    """Return the ranks of the pods that wait on ``node`` or may wait at its next decision, in line order."""
+    return _node_state(snapshot, node).ranks
+
+
 def has_room(snapshot: ClusterSnapshot, pod: PodState) -> bool:
     """Tell whether ``pod`` could start now on the node that it is nominated to."""
     return not pod.blocked and fit_on(snapshot, pod, pod.nominated, known_fits(snapshot, pod))[0].fits
 
 
 def _waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
-    """Return the ranks of the pods that wait on ``node`` or may wait at its next decision, in line order."""
     there = {gpu.uuid for gpu in snapshot.gpus(node) or ()}
 
     def may_wait(pod: PodState) -> bool:

@@ -211,7 +211,14 @@ class PodState:
             return True
         if self.allocated.reason is Reason.LIMIT_EXCEEDED and self.wish and self.wish.milli > self.has:
             return True
-        return self.allocated.observed_generation != self.requested.generation
+        return self.undecided
+
+    @property
+    def undecided(self) -> bool:
+        """Whether its newest wish is not decided yet."""
+        if self.requested is None:
+            return False
+        return self.allocated is None or self.allocated.observed_generation != self.requested.generation
 
     @property
     def has(self) -> int:
