@@ -28,6 +28,9 @@ class Calls(Protocol):
     def cell(self, code: Any, gpus: float | str, timeout: float | None, held: tuple[View, View] | None = None) -> None:
         """Run a cell; ``held``: its GPUs are held, and these are the views before that and now."""
 
+    def before_here(self, names: Callable[[], Any]) -> None:
+        """Tell of values that other processes have newer, before a cell of some names runs in this one."""
+
     def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
     ) -> Any:

@@ -7,26 +7,25 @@ with a handle (`rules.shipping` decides). A cell is never run twice: it may have
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import Message, gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
-from jupyter_gpu.remote.codec import Measured, Namespace
+from jupyter_gpu.remote.codec import Chunk, Measured, Namespace
 from jupyter_gpu.remote.connection import Connection, Listener
-from jupyter_gpu.remote.errors import CannotSend, WorkerLost
+from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 from jupyter_gpu.remote.handles import Handle, Handles
+from jupyter_gpu.remote.newest import Newest
 from jupyter_gpu.remote.own_worker import OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules import shipping
 from jupyter_gpu.remote.rules.keeping import HERE
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import Back, Sending, There
-
-_NEVER_CHANGED = (str, bytes, frozenset)
-"""Types of large values that a cell cannot change."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,16 @@ def _say(message: Message) -> None:
 class Cell:
     """One cell: what it needs is measured when it is made, and it runs once."""
 
-    def __init__(self, worker: OwnWorker, handles: Handles, space: Namespace, code: CellCode) -> None:
+    def __init__(
+        self, worker: OwnWorker, handles: Handles, newest: Newest[Seat], space: Namespace, code: CellCode
+    ) -> None:
         """Raises `CannotSend` and `WorkerLost`, where it is known before there are GPUs that it cannot run."""
-        self._worker, self._handles, self._space, self._code = worker, handles, space, code
+        self._worker, self._handles, self._newest, self._space, self._code = worker, handles, newest, space, code
         self._ticket = worker.ticket()
         wanted = (code.names.reads | code.inputs) - shipping.OF_SHELL
-        self._find_lost(wanted)
         self._here: Measured = codec.measure(space, wanted)
-        failed = {name: why for name, why in self._here.failed.items() if not worker.has(name)}
+        self._find_lost()
+        failed = {name: why for name, why in self._here.failed.items() if not newest.holders(name)}
         if failed:
             raise self._refusal(Sending(refused=failed))
 
@@ -65,6 +66,11 @@ class Cell:
         ``ends``: the worker's kernel ends with it, so nothing can stay there.
         """
         seat = self._worker.take(self, self._ticket, wanted, view, lambda: False)
+        try:
+            self._find_lost()  # with a kernel that ended in favour of this one
+        except WorkerLost:
+            self._worker.rest(self)
+            raise
         try:
             self._run(seat, ends)
         except WorkerLost as error:
@@ -95,6 +101,8 @@ class Cell:
         finally:
             if not done:  # an interrupt, or what could not be told: only what is newer there is known to be there
                 seat.there = {name: entry for name, entry in seat.there.items() if entry.newer}
+                for name in seat.there:
+                    self._newest.used(name, seat)
         if reply["status"] != "ok":
             raise self._error(connection, reply)
 
@@ -102,35 +110,44 @@ class Cell:
         assert seat.shown is not None
         return seat.shown.listener(alone=True)
 
-    def _find_lost(self, wanted: Set[str]) -> None:
+    @property
+    def _wanted(self) -> frozenset[str]:
+        """The names that the cell may need, and what its functions use."""
+        code = self._code
+        return (code.names.reads | self._here.uses.reads | code.inputs) - shipping.OF_SHELL
+
+    def _find_lost(self) -> None:
         """Tell of values that only an ended worker had."""
-        for name in sorted(wanted & self._handles.by_name.keys()):
-            handle = self._handles.by_name[name]
-            if handle.is_lost and not self._worker.has(name):
-                if name not in self._space:
-                    handle.get()  # its error
-                _say(gettext("%1 was newer in the worker, which has ended: the cell gets the notebook's.", name))
-                del self._handles.by_name[name]
+        for name in self._newest.lost(self._wanted, self._here.fingerprints):
+            if name not in self._space and name in self._handles.by_name:
+                self._handles.by_name[name].get()  # its error
+            _say(gettext("%1 was newer in the worker, which has ended: the cell gets the notebook's.", name))
+            self._newest.forget(name)
+            self._handles.by_name.pop(name, None)
 
     def _send(self, seat: Seat, connection: Connection) -> Sending:
         """Send what the cell needs and is not there."""
-        here, there, names = self._here, seat.there, self._code.names
+        here, newest, names, inputs = self._here, self._newest, self._code.names, self._code.inputs
+        held = newest.held(self._wanted)
+        elsewhere = {name: kernels[0].there[name] for name, kernels in held.items() if seat not in kernels}
+        seat.there = there = shipping.current(seat.there, held.keys() - elsewhere.keys())
         reads = CellNames(reads=names.reads | here.uses.reads)
-        needed = shipping.wanted(reads, self._code.inputs, self._space.keys(), there.keys())
+        needed = shipping.wanted(reads, inputs, self._space.keys(), there.keys() | elsewhere.keys())
         needed |= here.pickled.keys() | here.failed.keys()
-        plan = shipping.sending(needed, here.fingerprints, here.failed, there, here.groups, self._code.inputs)
+        known = shipping.moved(needed, here.fingerprints, elsewhere, inputs & self._space.keys())
+        plan = shipping.sending(needed, here.fingerprints, here.failed, {**there, **known}, here.groups, inputs)
         if plan.refused:
             raise self._refusal(plan)
         unwatched = [
             name
             for name, value in here.pickled.items()
-            if not value.quick and not isinstance(self._space[name], _NEVER_CHANGED)
+            if not value.quick and not isinstance(self._space[name], codec.NEVER_CHANGED)
         ]
-        if self._code.inputs:  # the user knows
+        if inputs:  # the user knows
             names = replace(names, unseen=())
         for message in shipping.said_before(names, plan, unwatched, self._code.outputs):
             _say(message)
-        chunks = codec.chunks(self._space, here, plan.send)
+        chunks = [*self._moved(known), *codec.chunks(self._space, here, plan.send)]
         if chunks and (failed := connection.push(chunks, self._listener(seat))):
             name, reason = min(failed.items())
             raise CannotSend(gettext("%1, which the cell uses, cannot be read by the worker: %2.", name, reason))
@@ -139,7 +156,38 @@ class Cell:
             del there[name]
         for name in (*plan.send, *plan.forget):  # a handle is of what the worker had before
             self._handles.by_name.pop(name, None)
+            newest.forget(name)
+        for name in known:
+            there[name] = elsewhere[name]
+            newest.copied(name, seat)
+            if before := self._handles.by_name.get(name):
+                self._handles.add(handle_of(seat, newest, self._space, name, before.type, before.size))
         return plan
+
+    def _moved(self, names: Collection[str]) -> list[Chunk]:
+        """Return values of other workers, which are newer than those of the notebook. Raises `CannotSend`."""
+        found: list[Chunk] = []
+        by_kernel: dict[Seat, list[str]] = {}
+        for name in sorted(names):
+            by_kernel.setdefault(self._newest.holders(name)[0], []).append(name)
+        for kernel, group in by_kernel.items():
+            where = kernel.where
+            for name in group:
+                _say(gettext("%1 comes from the worker on %2, which has the newest value.", name, where))
+            try:
+                with self._worker.lent(kernel) as connection:
+                    chunks, failed, _ = connection.pull(group, self._listener(kernel), host_copies=True)
+            except (WorkerLost, WorkerRefused, GpuError) as error:
+                failed = dict.fromkeys(group, str(error))
+            for name in group:
+                if name not in failed and not any(name in chunk.names for chunk in chunks):
+                    failed[name] = gettext("it is no longer there")
+                if name in failed:
+                    raise CannotSend(gettext("The newest value of %1 is in the worker on %2 and cannot be brought: %3. "
+                                             "The cell was not run; -i %1 gives it the notebook's.",
+                                             name, where, failed[name]))  # fmt: skip
+            found += chunks
+        return found
 
     def _bring(self, seat: Seat, connection: Connection, outcome: Mapping[str, Any], ends: bool) -> None:
         """Take over what the cell did, and tell of what stays there."""
@@ -150,9 +198,13 @@ class Cell:
         for name in outcome["deleted"]:
             for known in (space, there, self._handles.by_name):
                 known.pop(name, None)
+            self._newest.forget(name)
         before = codec.measure(space, assigned - changed, follow=False).fingerprints
         for name in assigned | changed:
             there[name] = There(before.get(name, there.get(name, There()).here), newer=True)
+            self._newest.changed(name, seat)
+        for name in outcome["unwatched"]:
+            self._newest.used(name, seat)
         stay = dict(plan.stay)
         brought: set[str] = set()
         if plan.bring:
@@ -164,9 +216,10 @@ class Cell:
         for name in brought:
             there[name] = There(after.get(name))
             self._handles.by_name.pop(name, None)
+            self._newest.forget(name)
         for name in stay:
             kind, size = outcome["kinds"].get(name, "object"), outcome["sizes"].get(name)
-            self._handles.add(handle_of(seat, space, name, kind, size))
+            self._handles.add(handle_of(seat, self._newest, space, name, kind, size))
         self._tell(Back(plan.bring, stay), changed - brought, outputs - brought - stay.keys(), ends)
 
     def _tell(self, back: Back, changed: Set[str], missing: Set[str], ends: bool) -> None:
@@ -193,11 +246,27 @@ class Cell:
         return error
 
 
-def handle_of(seat: Seat, space: Namespace, name: str, kind: str, size: int | None = None) -> Handle:
+def before_here(newest: Newest[Seat], space: Namespace, names: CellNames) -> None:
+    """Tell of values that workers have newer, before a cell runs here; raises `CannotSend` if there is none here."""
+    found = newest.held(names.reads - shipping.OF_SHELL)
+    here = codec.measure(space, found, follow=False).fingerprints
+    for name, kernels in found.items():
+        kernel = kernels[0]
+        if name not in space:
+            raise CannotSend(gettext("%1 is in the worker on %2, and this cell runs in the notebook: "
+                                     "gpu.remote.%1.get() brings it.", name, kernel.where))  # fmt: skip
+        if here.get(name) == kernel.there[name].here:
+            _say(gettext("%1 may be newer in the worker on %2: this cell runs in the notebook and has the notebook's.",
+                         name, kernel.where))  # fmt: skip
+
+
+def handle_of(
+    seat: Seat, newest: Newest[Seat], space: Namespace, name: str, kind: str, size: int | None = None
+) -> Handle:
     """Return the handle of a value that stays in a kernel of the worker."""
     connection = seat.connection
     assert connection is not None
-    drop = partial(dropped, seat)
+    drop = partial(dropped, newest, seat)
     made = Handle(name, connection.address.where, kind, size, partial(fetched, seat, space), drop)
     seat.handles.append(made)
     return made
@@ -217,8 +286,21 @@ def fetched(seat: Seat, space: Namespace, name: str) -> Any:
     return found[name]
 
 
-def dropped(seat: Seat, name: str) -> None:
-    """Delete a value that stayed in a worker."""
+def forget_old(newest: Newest[Seat], seat: Seat) -> None:
+    """Delete values of a kernel that are newer in another one: a handle in a call stands for the newest only."""
+    old = [name for name, entry in seat.there.items() if entry.newer and seat not in newest.holders(name)]
+    for name in old:
+        _deleted(seat, name)
+
+
+def dropped(newest: Newest[Seat], seat: Seat, name: str) -> None:
+    """Delete a value that stayed in a worker, and copies of it that others got."""
+    for kernel in {seat, *newest.holders(name)}:
+        _deleted(kernel, name)
+    newest.forget(name)
+
+
+def _deleted(seat: Seat, name: str) -> None:
     seat.there.pop(name, None)
     if seat.connection is not None:
         seat.connection.run(f"globals().pop({name!r}, None); None")

@@ -24,6 +24,7 @@ from jupyter_gpu.model.message import gettext
 
 if TYPE_CHECKING:
     from jupyter_gpu.model.view import View
+    from jupyter_gpu.remote.rules.names import CellNames
 
 WORD = "%%gpu"
 
@@ -129,8 +130,13 @@ def hold(shell: Any, line: str) -> None:
     view = held.enter_context(gpu.at_least(options.gpus, timeout=options.timeout, together=True)).view
     if view.workers and view.here < int(fields(options.gpus)["milli"]):
         with held:
-            _run_rest(shell, line, options, (before, view))
+            _run(shell, _rest(shell, line), options, (before, view))
         _end(shell)
+    if gpu._calls is not None:  # noqa: SLF001 - it is ours
+        with ExitStack() as refused:
+            refused.push(held)
+            gpu._calls.before_here(lambda: _names_of(shell, _rest(shell, line)))  # noqa: SLF001
+            refused.pop_all()
     inner = 0  # cells that a magic in this cell runs
 
     def begin(*_: object) -> None:
@@ -150,15 +156,20 @@ def hold(shell: Any, line: str) -> None:
         shell.events.register(event, callback)
 
 
-def _run_rest(shell: Any, line: str, options: Options, held: tuple[View, View]) -> None:
-    """Run what follows the line that holds the GPUs, with the line numbers that it has here."""
+def _rest(shell: Any, line: str) -> str:
+    """Return what follows the line that holds the GPUs, with the line numbers that it has here."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals is not shell.user_global_ns:
         frame = frame.f_back
     assert frame is not None  # the line is one of a cell
     lines = linecache.getlines(frame.f_code.co_filename)
-    source = "\n" * (frame.f_lineno - 1) + _source(line, "".join(lines[frame.f_lineno :]))
-    _run(shell, source, options, held)
+    return "\n" * (frame.f_lineno - 1) + _source(line, "".join(lines[frame.f_lineno :]))
+
+
+def _names_of(shell: Any, source: str) -> CellNames:
+    from jupyter_gpu.remote.rules import names
+
+    return names.of_cell(shell.transform_cell(source), shell.compile.flags, shell.transform_cell)
 
 
 def _end(shell: Any) -> None:
@@ -186,9 +197,7 @@ def _run(shell: Any, source: str, options: Options, held: tuple[View, View] | No
 
     try:
         from jupyter_gpu.remote.cell import CellCode
-        from jupyter_gpu.remote.rules import names
     except ModuleNotFoundError as error:
         raise not_installed(error) from None
-    found = names.of_cell(shell.transform_cell(source), shell.compile.flags, shell.transform_cell)
-    code = CellCode(source, found, shell.displayhook.prompt_count, options.inputs, options.outputs)
+    code = CellCode(source, _names_of(shell, source), shell.displayhook.prompt_count, options.inputs, options.outputs)
     gpu._remote().cell(code, options.gpus, options.timeout, held)  # noqa: SLF001 - it is ours

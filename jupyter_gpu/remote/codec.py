@@ -34,6 +34,8 @@ SEPARATE = 16 * 1024
 """Bytes from which a buffer is sent beside the pickle."""
 QUICK = 1024**2
 """Bytes of a pickle, without buffers, up to which it is looked for changes in place after a cell."""
+NEVER_CHANGED = (str, bytes, frozenset)
+"""Types of large values that a cell cannot change."""
 MOST_OBJECTS = 100_000
 """Values of more objects are taken to share some with every other value."""
 _NEVER_SHARED = (

@@ -21,13 +21,15 @@ from jupyter_gpu.model.errors import InvalidRequest, StaleGeneration
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
-from jupyter_gpu.remote.cell import Cell, CellCode, handle_of
+from jupyter_gpu.remote.cell import Cell, CellCode, before_here, forget_old, handle_of
 from jupyter_gpu.remote.codec import Chunk, Namespace
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.handles import Handle, Handles, Remote
 from jupyter_gpu.remote.items import Items
+from jupyter_gpu.remote.newest import Newest
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules.keeping import Choice, choice, free_set, gained
+from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import There
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class GpuCalls:
         self._runner, self._at_least = runner, at_least
         self.worker = OwnWorker(lambda: runner.client)
         self._handles = Handles()
+        self._newest: Newest[Seat] = Newest()
         self.remote = Remote(self._handles)
 
     def run(
@@ -53,7 +56,7 @@ class GpuCalls:
     ) -> Any:
         """Call a function; see `ServerGpus.run`."""
         milli = amount(gpus)
-        call = Call(self.worker, function, arguments, named, alone=True)
+        call = Call(self.worker, self._newest, function, arguments, named, alone=True)
         with self._held(gpus, milli) as (view, _):
             return call.run(lambda now: choice(now, milli), view)
 
@@ -69,7 +72,7 @@ class GpuCalls:
         milli = amount(gpus)
         if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name):
             raise InvalidRequest(gettext("'name': %1 is not the name of a variable.", repr(name)), field="name")
-        call = Call(self.worker, function, arguments, named, alone=True, stays=name)
+        call = Call(self.worker, self._newest, function, arguments, named, alone=True, stays=name)
         if self._runner.run(_now()).view.status.requested < milli:
             raise InvalidRequest(
                 gettext("What stays in another process needs GPUs that stay: call gpu.resize(%1) before.", gpus),
@@ -88,17 +91,22 @@ class GpuCalls:
         ``held``: its GPUs are held already, until it has ended; the views before that and now.
         """
         milli = amount(gpus)
-        cell = Cell(self.worker, self._handles, namespace(), code)
+        cell = Cell(self.worker, self._handles, self._newest, namespace(), code)
         holding = self._held(gpus, milli, timeout) if held is None else self._used(*held, milli)
         with holding as (view, ends):
             cell.run(lambda now: choice(now, milli), view, ends=ends)
+
+    def before_here(self, names: Callable[[], CellNames]) -> None:
+        """Tell of what workers have newer, before a cell of some names runs in this process; raises `CannotSend`."""
+        if self._newest:
+            before_here(self._newest, namespace(), names())
 
     async def arun(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], gpus: float | str
     ) -> Any:
         """Do the same without blocking the event loop."""
         milli = amount(gpus)
-        call = Call(self.worker, function, arguments, named)
+        call = Call(self.worker, self._newest, function, arguments, named)
         async with self._aheld(gpus, milli) as view:
             return await _in_thread(call, lambda: call.run(lambda now: choice(now, milli), view))
 
@@ -110,7 +118,7 @@ class GpuCalls:
         with closing(Items(namespace(), items)) as todo:
             if not todo:
                 return []
-            calls_of_all = Map(self.worker, function, todo, milli, return_exceptions)
+            calls_of_all = Map(self.worker, self._newest, function, todo, milli, return_exceptions)
             with self._held(gpus, milli) as (view, _):
                 return calls_of_all.run(view)
 
@@ -155,6 +163,7 @@ class Call:
     def __init__(
         self,
         worker: OwnWorker,
+        newest: Newest[Seat],
         function: Callable[..., Any],
         arguments: Sequence[Any],
         named: Mapping[str, Any],
@@ -166,7 +175,7 @@ class Call:
 
         ``stays``: the name under which the result stays in the kernel; a handle is returned.
         """
-        self._worker, self._alone, self._stays = worker, alone, stays
+        self._worker, self._newest, self._alone, self._stays = worker, newest, alone, stays
         self._ticket = worker.ticket()
         self._space = namespace()
         self._prepared: list[Chunk] = calls.prepare(self._space, function, arguments, named)
@@ -182,6 +191,7 @@ class Call:
             assert seat.shown is not None
             if self._cancelled:
                 raise Cancelled
+            forget_old(self._newest, seat)
             listener = seat.shown.listener(alone=self._alone)
             result = calls.perform(
                 seat.connection, self._space, self._prepared, listener, kept=seat.there, stays=self._stays
@@ -190,7 +200,8 @@ class Call:
                 return result
             here = codec.measure(self._space, {self._stays}, follow=False).fingerprints.get(self._stays)
             seat.there[self._stays] = There(here, newer=True)
-            return handle_of(seat, self._space, self._stays, result)
+            self._newest.changed(self._stays, seat)
+            return handle_of(seat, self._newest, self._space, self._stays, result)
         finally:
             with self._lock:
                 self._seat = None
@@ -213,10 +224,16 @@ class Map:
     """The calls of one `gpu.map`: as many at a time as there are whole sets of GPUs."""
 
     def __init__(
-        self, worker: OwnWorker, function: Callable[..., Any], items: Items, milli: int, keep_on: bool
+        self,
+        worker: OwnWorker,
+        newest: Newest[Seat],
+        function: Callable[..., Any],
+        items: Items,
+        milli: int,
+        keep_on: bool,
     ) -> None:
         """Raises `CannotSend` for the first item. ``keep_on``: errors are results, and all items are called."""
-        self._worker, self._function, self._items = worker, function, items
+        self._worker, self._newest, self._function, self._items = worker, newest, function, items
         self._milli, self._keep_on = milli, keep_on
         self._first: Call | None = self._made(0)
         self._waiting = list(reversed(range(len(items))))
@@ -268,7 +285,7 @@ class Map:
         return free_set(self._view, self._milli, [given.gpus for given, _ in self._running.values()])
 
     def _made(self, index: int) -> Call:
-        return Call(self._worker, self._function, [self._items[index]], {})
+        return Call(self._worker, self._newest, self._function, [self._items[index]], {})
 
     def _start(self, index: int, given: Choice, view: View) -> None:
         call, self._first = self._first, None

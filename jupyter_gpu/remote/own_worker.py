@@ -25,6 +25,7 @@ from jupyter_gpu.common.rules.visible import OURS, VISIBLE, chosen, named, narro
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.model.errors import GpuError
+from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import versions
 from jupyter_gpu.remote.connection import Connection, Listener
@@ -79,6 +80,11 @@ class Seat:
     """The names that its namespace has from cells, or for them."""
     handles: list[Handle] = field(default_factory=list)
     """Handles of values that it has."""
+
+    @property
+    def where(self) -> str:
+        """Where it is, for people."""
+        return self.connection.address.where if self.connection is not None else ""
 
     def kept(self, view: View | None) -> bool:
         """Tell whether it is kept as it rests, by the latest view."""
@@ -138,10 +144,26 @@ class OwnWorker:
         """The latest view that was heard of while there are kernels."""
         return self._state.view
 
-    def has(self, name: str) -> bool:
-        """Tell whether a kernel that rests has a name from cells."""
-        with self._state.changed:
-            return any(name in seat.there for seat in self._state.resting)
+    @contextmanager
+    def lent(self, seat: Seat) -> Iterator[Connection]:
+        """Have the connection to a kernel, once it rests, and keep other calls from it meanwhile.
+
+        Raises `WorkerLost`, `WorkerRefused` and `GpuError`.
+        """
+        state, call = self._state, object()
+        with state.changed:
+            state.changed.wait_for(lambda: seat not in state.working.values())
+            if seat not in state.resting:
+                raise WorkerLost(gettext("the worker has ended"))
+            state.resting.remove(seat)
+            state.working[call] = seat
+        try:
+            if seat.connection is None or not seat.connection.lives():
+                self._connect(seat, seat.since)
+            assert seat.connection is not None
+            yield seat.connection
+        finally:
+            self.rest(call)
 
     @contextmanager
     def watched(self, view: View) -> Iterator[None]:

@@ -19,6 +19,8 @@ class Outcome:
     deleted: frozenset[str]
     changed: frozenset[str]
     """Names that it did not assign, and whose values it changed in place."""
+    unwatched: frozenset[str]
+    """Names that it read, and of which it is not known whether it changed them in place."""
 
 
 class _Mark:
@@ -57,7 +59,15 @@ class Watch:
                 space[name] = self._old[name]
         now = self._measure()
         changed = {name for name, number in self._fingerprints.items() if now.get(name, number) != number}
-        return Outcome(frozenset(assigned), frozenset(deleted), frozenset(changed - assigned - deleted))
+        unwatched = {
+            name
+            for name, value in self._needed.items()
+            if name not in self._fingerprints.keys() & now.keys() and not isinstance(value, codec.NEVER_CHANGED)
+        }
+        done = assigned | deleted
+        return Outcome(
+            frozenset(assigned), frozenset(deleted), frozenset(changed - done), frozenset(unwatched - done - changed)
+        )
 
     def _measure(self) -> Mapping[str, int]:
         """Return the fingerprints of what is quick to pickle; of the rest it is not found out."""

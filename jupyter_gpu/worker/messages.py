@@ -203,6 +203,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
                 "assigned": sorted(outcome.assigned),
                 "deleted": sorted(outcome.deleted),
                 "changed": sorted(outcome.changed),
+                "unwatched": sorted(outcome.unwatched),
                 "sizes": found.sizes,
                 "failed": dict(found.failed),
                 "large": sorted(found.large),

@@ -49,6 +49,33 @@ def test_sending_again() -> None:
     assert shipping.sending({"a"}, {"a": 1}, {}, {"a": There(1)}, again={"a"}).send == ("a",)
 
 
+def test_what_was_newer_once() -> None:
+    """It is old where another place has the newest value, and so sent again or forgotten."""
+    there = {"a": There(1, newer=True), "b": There(2, newer=True), "c": There(3)}
+    assert shipping.current(there, {"a"}) == {"a": There(1, newer=True), "b": There(), "c": There(3)}
+
+
+@pytest.mark.parametrize(
+    ("here", "elsewhere", "again", "expected"),
+    [
+        ({"a": 1}, There(1, newer=True), set(), {"a": There(1, newer=True)}),
+        # read there, where it may have been changed
+        ({"a": 1}, There(1), set(), {"a": There(1, newer=True)}),
+        # made there
+        ({}, There(newer=True), set(), {"a": There(newer=True)}),
+        # the notebook changed or made it since
+        ({"a": 2}, There(1, newer=True), set(), {}),
+        ({"a": 2}, There(newer=True), set(), {}),
+        # the notebook's is asked for
+        ({"a": 1}, There(1, newer=True), {"a"}, {}),
+    ],
+)
+def test_moved(here: dict[str, int], elsewhere: There, again: set[str], expected: dict[str, There]) -> None:
+    """A name that another worker has; names that the cell does not need stay where they are."""
+    assert shipping.moved({"a"}, here, {"a": elsewhere}, again) == expected
+    assert shipping.moved({"b"}, here, {"a": elsewhere}, again) == {}
+
+
 def test_names_that_share_objects_are_sent_together() -> None:
     """Else the worker would have two objects; but what is newer there stays."""
     here = {"a": 2, "b": 1, "c": 1, "d": 1}

@@ -95,6 +95,23 @@ def groups(shared: Mapping[str, Collection[int] | None]) -> list[tuple[str, ...]
     return sorted(tuple(sorted(names)) for names, _ in found)
 
 
+def current(there: Mapping[str, There], newest: Collection[str]) -> dict[str, There]:
+    """Return the names that a worker has; what it once had newer and is not among the ``newest`` is old by now."""
+    return {name: There() if entry.newer and name not in newest else entry for name, entry in there.items()}
+
+
+def moved(
+    needed: Set[str], here: Mapping[str, int], elsewhere: Mapping[str, There], again: Set[str]
+) -> dict[str, There]:
+    """Return what a worker must get from another one, as it has it then.
+
+    ``elsewhere`` has what others have, newer than the notebook's value of then: if the notebook still has that. What
+    is sent ``again`` is the notebook's.
+    """
+    names = {name for name in needed & elsewhere.keys() - again if here.get(name) == elsewhere[name].here}
+    return {name: There(elsewhere[name].here, newer=True) for name in names}
+
+
 def sending(
     needed: Set[str],
     here: Mapping[str, int],
