@@ -149,6 +149,23 @@ def test_binding_carries_the_part_of_the_other_node(world: NewPods) -> None:
     assert (world.has("a"), world.has("a-w1"), world.whole("a")) == (0, 2000, 2000)
 
 
+def test_binding_carries_what_two_nodes_give_together(world: NewPods) -> None:
+    """Three GPUs of nodes with two and one: two shares and a part in one write, and nothing is left to write."""
+    world.remove("b")
+    world.create("a", 3)
+    assert world.fitting("a") == ("n1", "n2")
+    writes = world.writes
+    assert world.bind("a", "n1", shown=False) == ""
+    assert len(decode_allocated(world.pods["a"]["metadata"]["annotations"][ALLOCATED]).shares) == 2
+    world.create("c", 1)
+    assert world.fitting("c") == ()
+    world.cache.pod_changed(ObjectChange("changed", world.copy("a")))
+    world.reconcile()
+    assert world.writes == writes, "all that is known is in the Binding"
+    world.settle()
+    assert (world.has("a"), world.has("a-w1"), world.whole("a")) == (2000, 1000, 3000)
+
+
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("error", [Conflict(409, "Conflict", "changed"), Unavailable(0, "", "away")])
 def test_binding_without_an_answer(world: NewPods, error: KubeError, done: bool) -> None:
@@ -303,7 +320,7 @@ def test_kube_scheduler_is_made_to_ask_again_once_a_pair_serves_a_pod(world: New
 
 NEW = ("x", "y", "z")
 STEP = some.one_of(
-    some.tuples(some.just("create"), some.sampled_from(NEW), some.sampled_from([1, 2, wish(1000, set=2000), "0.5"])),
+    some.tuples(some.just("create"), some.sampled_from(NEW), some.sampled_from([1, 2, 3, wish(1000, set=2000), "0.5"])),
     some.tuples(some.just("bind"), some.sampled_from(NEW), some.sampled_from(sorted(NODES))),
     some.tuples(some.just("start"), some.sampled_from(NEW), some.none()),
     some.tuples(some.just("fails"), some.sampled_from(NEW), some.booleans()),

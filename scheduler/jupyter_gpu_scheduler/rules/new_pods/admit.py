@@ -1,7 +1,8 @@
 """Admission: the GPUs of a new pod, chosen at the moment when it is bound to its node.
 
-They are those of that node. Where it can't serve all of the wish, another node may give them all by a worker, whose
-part the Binding carries. All of the wish is promised, or the pod is not bound.
+They are those of that node. Where it can't serve all of the wish, another node may give them by a worker, whose part
+the Binding carries: all of them, or if no other node can, the rest beside what the pod's node has. All of the wish is
+promised, or the pod is not bound.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from jupyter_gpu.model.demand import share_memory
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, NoCapacity
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.service import WorkerPart
-from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
+from jupyter_gpu_scheduler.rules.pairs.choose import Pair, PairChooser
+from jupyter_gpu_scheduler.rules.pairs.joint import joints
 from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import over_limit
 from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit, wanted
@@ -29,7 +31,7 @@ class Admission(NamedTuple):
 
     allocated: Allocated
     part: WorkerPart | None = None
-    """The part of another node, which is all of the wish."""
+    """The part of another node."""
 
 
 def admit(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, node: str) -> Admission | GpuError:
@@ -40,10 +42,23 @@ def admit(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, node: 
     wish = wanted(pod)
     if not pod.anywhere or wish is None or not isinstance(found, (NoCapacity, Infeasible)):
         return found
-    pair = chooser.beside(pod, node) if is_first(snapshot, chooser, pod) else None
-    if pair is None:
-        return NoCapacity(f"{found.message} No other node can give the GPUs now, either.", have=0, queue=0)
-    return Admission(_made(pod, (), wish.milli), WorkerPart("w1", pair.gpu_node, wish.milli, chooser.relation(pair)))
+    if not is_first(snapshot, chooser, pod):
+        return _none_elsewhere(found)
+    if pair := chooser.beside(pod, node):
+        return Admission(_made(pod, (), wish.milli), _part(chooser, pair, wish.milli))
+    joint = joints(chooser, pod, (node,)).get(node)
+    own = allocate(snapshot, joint.here, node) if joint else found
+    if joint is None or not isinstance(own, Allocated):
+        return _none_elsewhere(found)
+    return Admission(_made(pod, own.shares, wish.milli), _part(chooser, joint.pair, joint.rest))
+
+
+def _part(chooser: PairChooser, pair: Pair, milli: int) -> WorkerPart:
+    return WorkerPart("w1", pair.gpu_node, milli, chooser.relation(pair))
+
+
+def _none_elsewhere(found: GpuError) -> GpuError:
+    return NoCapacity(f"{found.message} No other node can give the GPUs now, either.", have=0, queue=0)
 
 
 def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | GpuError:

@@ -24,6 +24,7 @@ from dataclasses import replace
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.errors import GpuError, Infeasible
 from jupyter_gpu.model.quantity import count_gpus
+from jupyter_gpu_scheduler.rules.pairs.joint import could_be_joint
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, filter_nodes, has_resources, selected, unacceptable
 from jupyter_gpu_scheduler.rules.queue.decide import Decision, outlook, over_limit
 from jupyter_gpu_scheduler.rules.queue.fit_cache import fit_on, has_room, known_fits, waiting_ranks, wanted
@@ -145,7 +146,9 @@ def _may_be_served_later(snapshot: ClusterSnapshot, pod: PodState, names: Iterab
     """Tell whether any node may serve the pod one day: nodes that are not offered now may be cordoned or tainted."""
     known = known_fits(snapshot, pod)
     others = (name for name in snapshot.nodes() if pod.anywhere or selected(pod, snapshot.facts(name)))
-    return any(not fit_on(snapshot, pod, name, known)[0].never for name in (*names, *others))
+    if any(not fit_on(snapshot, pod, name, known)[0].never for name in (*names, *others)):
+        return True
+    return pod.anywhere and could_be_joint(snapshot, pod, tuple(snapshot.nodes()))
 
 
 def _in_line(snapshot: ClusterSnapshot, pod: PodState, node: str | None) -> Allocated:

@@ -1,7 +1,8 @@
 """Places for new pods: nodes with the GPUs, and nodes that take the pod while another gives it the GPUs by a worker.
 
 On a node that can serve the whole wish itself, a pod gets that node's GPUs, whatever another pair would weigh: a part
-on another node would come home at once. On the others it gets those of the best other node.
+on another node would come home at once. On the others it gets those of the best other node, or where no other node has
+them all, what its own node has and the rest of the best other one (`pairs.joint`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
+from jupyter_gpu_scheduler.rules.pairs.joint import joints, serves_jointly
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, POINTS
 from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult, filter_nodes
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
@@ -28,7 +30,7 @@ def places(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names
     found = filter_nodes(snapshot, pod, names)
     if not pod.anywhere or len(found.fitting) == len(names) or not is_first(snapshot, chooser, pod):
         return found
-    points = chooser.points(pod, [*found.failed, *found.never])
+    points = _points(chooser, pod, [*found.failed, *found.never])
     if not points:
         return found
     best = sorted(points, key=points.__getitem__, reverse=True)[:MOST]
@@ -41,7 +43,8 @@ def places(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names
 
 def fits_apart(chooser: PairChooser, pod: PodState) -> bool:
     """Tell whether a waiting pod could go to a node that kube-scheduler offered while another gives it the GPUs."""
-    return pod.anywhere and pod.offered is not None and chooser.serves(pod, pod.offered.names)
+    names = pod.offered.names if pod.anywhere and pod.offered else ()
+    return bool(names) and (chooser.serves(pod, names) or serves_jointly(chooser, pod, names))
 
 
 def next_of_kinds(snapshot: ClusterSnapshot) -> Iterator[PodState]:
@@ -73,7 +76,16 @@ def rate(
     """Return 0 to 10 for each of ``names`` as `prioritize` does, with its own GPUs or those of the best other node."""
 
     def apart(others: Sequence[str]) -> Mapping[str, float]:
-        points, unit = chooser.points(pod, others) if pod.anywhere else {}, POINTS * BILLION
+        points, unit = _points(chooser, pod, others) if pod.anywhere else {}, POINTS * BILLION
         return scores_of(policy, {name: found / unit for name, found in points.items()})
 
     return prioritize(snapshot, pod, names, policy, coming, apart)
+
+
+def _points(chooser: PairChooser, pod: PodState, names: Sequence[str]) -> dict[str, int]:
+    """Return the billionths of points of those of ``names`` that can take a pod with GPUs of another node."""
+    points = chooser.points(pod, names)
+    if len(points) == len(names):
+        return points
+    left = [name for name in names if name not in points]
+    return points | {name: one.points for name, one in joints(chooser, pod, left).items()}

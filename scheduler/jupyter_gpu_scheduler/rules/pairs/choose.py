@@ -90,6 +90,22 @@ class PairChooser:
             return {}
         return {name: points for name, points, _ in self._beside_all(pod, names, index)}
 
+    def serves_anywhere(self, pod: PodState) -> bool:
+        """Tell whether any node can give a pod GPUs by a worker now."""
+        index = self._index_for_new(pod)
+        return index is not None and len(index.nearest) > 0
+
+    def pairs(self, pod: PodState, names: Sequence[str]) -> Iterator[tuple[str, Pair]]:
+        """Yield those of ``names`` that can take a pod, each with the pair of it and the best other node."""
+        index = self._index_for_new(pod)
+        for name, points, found in self._beside_all(pod, names, index) if index else ():
+            yield name, Pair(found.node, name, points)
+
+    def own_points(self, pod: PodState, names: Sequence[str]) -> dict[str, int]:
+        """Return the points of those of ``names`` that can take a pod and give it the GPUs."""
+        index = self._index_for_new(pod)
+        return {one.pod_node: -one.cost for one in self._own(pod, names, index.uplinks)} if index else {}
+
     def beside(self, pod: PodState, name: str) -> Pair | None:
         """Return the pair of a node, which takes a pod, and the best other one; ``None``: none can serve it now."""
         index = self._index_for_new(pod)
