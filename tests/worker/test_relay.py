@@ -42,6 +42,10 @@ class Page:
         """Do the same for code in the worker."""
         return self.run(f"_ = there({code!r})", **options)
 
+    def said(self, code: str, **options: Any) -> str:
+        """Run a cell; return what it printed: a line may come in two messages."""
+        return printed(self.run(code, **options))
+
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait for a message on the iopub channel."""
         end = time.monotonic() + 30
@@ -50,6 +54,11 @@ class Page:
             if wanted(message):
                 return message
         raise AssertionError("no such message came")
+
+
+def printed(shown: list[dict[str, Any]]) -> str:
+    """Return the text of the messages of streams."""
+    return "".join(message["content"]["text"] for message in shown if message["msg_type"] == "stream")
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +95,15 @@ def test_output_is_that_of_the_cell(page: Page) -> None:
 def test_result_has_the_number_of_the_notebook_cell(page: Page) -> None:
     """Not that of the worker."""
     (shown,) = page.there("6 * 7")
-    number = page.run("print(get_ipython().displayhook.prompt_count)")
+    number = int(page.said("print(get_ipython().displayhook.prompt_count)"))
     assert shown["content"]["data"] == {"text/plain": "42"}
-    assert shown["content"]["execution_count"] == int(number[0]["content"]["text"]) - 1
+    assert shown["content"]["execution_count"] == number - 1
 
 
 def test_own_output_comes_first(page: Page) -> None:
     """Text that the cell printed here before is shown before."""
     shown = page.run("print('here', end=''); _ = there('print(\"there\")'); print('here again')")
-    assert "".join(message["content"]["text"] for message in shown) == "herethere\nhere again\n"
+    assert printed(shown) == "herethere\nhere again\n"
 
 
 def test_buffers_and_metadata_arrive(page: Page) -> None:
@@ -139,26 +148,25 @@ def test_click_while_a_call_uses_the_kernel(page: Page, tmp_path: Path) -> None:
     page.run(f"import threading; busy = threading.Thread(target=there, args=({wait!r},)); busy.start()")
     client = page.client
     for number in (1, 2):
-        content = {"comm_id": name[-1]["content"]["text"].strip(), "data": number}
+        content = {"comm_id": printed(name).strip(), "data": number}
         client.shell_channel.send(client.session.msg("comm_msg", content))
-    assert page.run("print(busy.is_alive())")[0]["content"]["text"] == "True\n"
+    assert page.said("print(busy.is_alive())") == "True\n"
     mark.touch()
     page.run("busy.join()\nwhile relay._waiting: import time; time.sleep(.01)")
-    assert page.there("print(heard)")[0]["content"]["text"] == "['call', 1, 2]\n"
+    assert printed(page.there("print(heard)")) == "['call', 1, 2]\n"
 
 
 def test_comms_that_end(page: Page) -> None:
     """Closed there, there is no proxy here any more; closed by the page, the worker hears of it."""
     page.there("import comm\nfirst, second = (comm.create_comm(target_name='t') for _ in range(2))")
     page.there("closed = []\nsecond.on_close(closed.append)\nfirst.close()")
-    ids = [message["content"]["text"].strip() for message in page.there("print(first.comm_id)\nprint(second.comm_id)")]
-    first, second = "\n".join(ids).split()
+    first, second = printed(page.there("print(first.comm_id)\nprint(second.comm_id)")).split()
     known = "print([name in get_ipython().kernel.comm_manager.comms for name in {}])"
-    assert page.run(known.format((first, second)))[0]["content"]["text"] == "[False, True]\n"
+    assert page.said(known.format((first, second))) == "[False, True]\n"
     client = page.client
     client.shell_channel.send(client.session.msg("comm_close", {"comm_id": second, "data": {}}))
-    assert page.there("print(len(closed))")[0]["content"]["text"] == "1\n"
-    assert page.run(known.format((first, second)))[0]["content"]["text"] == "[False, False]\n"
+    assert printed(page.there("print(len(closed))")) == "1\n"
+    assert page.said(known.format((first, second))) == "[False, False]\n"
 
 
 def test_input_is_asked_of_the_page(page: Page) -> None:
@@ -168,5 +176,5 @@ def test_input_is_asked_of_the_page(page: Page) -> None:
         page.client.input("Ann" if message["content"]["prompt"] == "name? " else "?")
 
     shown = page.there("print(input('name? '))", allow_stdin=True, stdin_hook=answer)
-    assert shown[-1]["content"]["text"] == "Ann\n"
-    assert page.run("print(there('input()'))", allow_stdin=False)[-1]["content"]["text"] == "error\n"
+    assert printed(shown).endswith("Ann\n")
+    assert page.said("print(there('input()'))", allow_stdin=False) == "error\n"
