@@ -10,7 +10,7 @@ import ast
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import codec
@@ -39,12 +39,20 @@ globals().pop({RESULT!r}, None), globals().pop({ERROR!r}, None), globals().pop({
 """
 
 
+class Prepared(NamedTuple):
+    """A call as it is sent."""
+
+    chunks: list[Chunk]
+    modules: frozenset[str]
+    """Modules that the functions import when they are called."""
+
+
 def prepare(
     space: Namespace,
     function: Callable[..., Any],
     arguments: Sequence[Any] = (),
     named: Mapping[str, Any] | None = None,
-) -> list[Chunk]:
+) -> Prepared:
     """Return what is called, and the global names that it uses, directly or through functions that it uses.
 
     ``space`` is the namespace of the notebook. Raises `CannotSend` if something cannot be sent.
@@ -55,7 +63,7 @@ def prepare(
             found = codec.measure(space, {CALL})
             if found.failed:
                 raise _unsent(found.failed)
-            return codec.chunks(space, found, found.pickled)
+            return Prepared(codec.chunks(space, found, found.pickled), found.uses.modules)
         finally:
             del space[CALL]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import Message, gettext
+from jupyter_gpu.model.quantity import format_bytes
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
 from jupyter_gpu.remote.codec import Chunk, Measured, Namespace
@@ -26,6 +27,7 @@ from jupyter_gpu.remote.rules import shipping
 from jupyter_gpu.remote.rules.keeping import HERE
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import Back, Sending, There
+from jupyter_gpu.remote.sources import MOST_BYTES, MOST_MODULES
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ class Cell:
             names = replace(names, unseen=())
         for message in shipping.said_before(names, plan, unwatched, self._code.outputs):
             _say(message)
+        send_modules(seat, names.modules | here.uses.modules)
         chunks = [*self._moved(known), *codec.chunks(self._space, here, plan.send)]
         if chunks and (failed := connection.push(chunks, self._listener(seat))):
             name, reason = min(failed.items())
@@ -244,6 +247,18 @@ class Cell:
             show: Callable[[], list[str]] = lambda: lines  # noqa: E731 - as IPython calls it
             error._render_traceback_ = show  # type: ignore[attr-defined]
         return error
+
+
+def send_modules(seat: Seat, modules: Set[str]) -> None:
+    """Send what code imports when it runs in a kernel, and is not there."""
+    assert seat.connection is not None
+    assert seat.sources is not None
+    if found := seat.sources.named(modules):
+        seat.connection.reload(found)
+    if seat.sources.left_out:
+        _say(gettext("The code may import more modules of the notebook's folder than are sent to another node "
+                     "(%1, %2): import those that it needs here before.",
+                     MOST_MODULES, format_bytes(MOST_BYTES)))  # fmt: skip
 
 
 def before_here(newest: Newest[Seat], space: Namespace, names: CellNames) -> None:

@@ -21,8 +21,8 @@ from jupyter_gpu.model.errors import InvalidRequest, StaleGeneration
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
-from jupyter_gpu.remote.cell import Cell, CellCode, before_here, forget_old, handle_of
-from jupyter_gpu.remote.codec import Chunk, Namespace
+from jupyter_gpu.remote.cell import Cell, CellCode, before_here, forget_old, handle_of, send_modules
+from jupyter_gpu.remote.codec import Namespace
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.handles import Handle, Handles, Remote
 from jupyter_gpu.remote.items import Items
@@ -178,7 +178,7 @@ class Call:
         self._worker, self._newest, self._alone, self._stays = worker, newest, alone, stays
         self._ticket = worker.ticket()
         self._space = namespace()
-        self._prepared: list[Chunk] = calls.prepare(self._space, function, arguments, named)
+        self._prepared = calls.prepare(self._space, function, arguments, named)
         self._seat: Seat | None = None
         self._cancelled = False
         self._lock = threading.Lock()
@@ -192,9 +192,10 @@ class Call:
             if self._cancelled:
                 raise Cancelled
             forget_old(self._newest, seat)
+            send_modules(seat, self._prepared.modules)
             listener = seat.shown.listener(alone=self._alone)
             result = calls.perform(
-                seat.connection, self._space, self._prepared, listener, kept=seat.there, stays=self._stays
+                seat.connection, self._space, self._prepared.chunks, listener, kept=seat.there, stays=self._stays
             )
             if self._stays is None:
                 return result

@@ -2,20 +2,30 @@
 
 Functions and classes of modules are pickled as names. So after a change of such a module and ``importlib.reload``, or
 IPython's ``%autoreload``, a worker that has loaded it before would go on with the old code, and nobody would notice.
-A worker on another node cannot read the folder, so all of them are sent to it before they are needed.
+A worker on another node cannot read the folder, so all of them are sent to it before they are needed, and those that
+code imports when it is called, as far as they are named in it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import InspectLoader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from jupyter_gpu.remote.rules.imports import imported, with_parents
+
+MOST_MODULES = 1_000
+"""Modules that are sent to a worker although the notebook has not loaded them."""
+MOST_BYTES = 8 * 1024**2
+"""Bytes of their sources."""
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
 """Folders of packages, which do not change while they are used."""
 
@@ -33,9 +43,14 @@ class Sources:
     """The modules below a folder, as a worker has them that begins now. ``known``: it can read the same files."""
 
     def __init__(self, folder: Path, *, known: bool = True) -> None:
-        self._begin = f"{folder}/"
+        self._folder, self._begin = folder, f"{folder}/"
         self._reads = known
         self._known = dict(self._loaded()) if known else {}
+        self._sent: dict[str, str] = {}
+        self._named: set[str] = set()
+        """Modules that what was sent imports."""
+        self.left_out = False
+        """Whether more are named than are sent."""
 
     def changed(self) -> list[Source]:
         """Return the modules that were loaded again since the last call, in the order of their first import.
@@ -43,17 +58,89 @@ class Sources:
         Those that are new are among them for a worker that cannot read them.
         """
         now = dict(self._loaded())
-        others = [name for name, spec in now.items() if self._known.get(name) is not spec]
-        again = [name for name in others if name in self._known or not self._reads]
-        self._known = now
-        found = []
-        for name in again:
-            path = Path(now[name].origin)
-            try:
-                found.append(Source(name, str(path), path.read_text(encoding="utf-8")))
-            except (OSError, ValueError):  # it was removed meanwhile
-                continue
+        before, self._known = self._known, now
+        others = [name for name, spec in now.items() if before.get(name) is not spec]
+        again = [name for name in others if name in before or not self._reads]
+        found = [_read(name, Path(now[name].origin)) for name in again]
+        return [
+            self._noted(source)
+            for source in found
+            if source and (source.module in before or source.text != self._sent.get(source.module))
+        ]
+
+    def named(self, modules: Iterable[str]) -> list[Source]:
+        """Return modules that the notebook has not loaded: of those that are given, and all that what is sent imports.
+
+        Those that changed since they were sent are among them. Nothing for a worker that reads the same files.
+        """
+        self.left_out = False
+        if self._reads:
+            return []
+        todo = deque(sorted({*modules, *self._named}))
+        folders: dict[str, list[Path]] = {}
+        seen: set[str] = set()
+        found: list[Source] = []
+        while todo:
+            for name in with_parents(todo.popleft()):
+                if name in seen:
+                    continue
+                seen.add(name)
+                path = self._find(name, folders)
+                source = _read(name, path) if path is not None else None
+                if source is None or source.text == self._sent.get(name):
+                    continue
+                self.left_out = self._is_too_much(source)
+                if self.left_out:
+                    return found
+                found.append(self._noted(source))
+                todo.extend(sorted(self._named - seen))
         return found
+
+    def _noted(self, source: Source) -> Source:
+        """Note a source that is sent, and what it imports."""
+        if not self._reads:
+            self._sent[source.module] = source.text
+            package = Path(source.file).name == "__init__.py"
+            self._named |= imported(source.text, source.module if package else source.module.rpartition(".")[0])
+        return source
+
+    def _is_too_much(self, source: Source) -> bool:
+        lazy = {name: text for name, text in self._sent.items() if name not in self._known}
+        lazy[source.module] = source.text
+        return len(lazy) > MOST_MODULES or sum(map(len, lazy.values())) > MOST_BYTES
+
+    def _find(self, name: str, folders: dict[str, list[Path]]) -> Path | None:
+        """Return the file of a module that is not loaded, if it lies below the folder. ``folders``: of its package."""
+        parent, _, last = name.rpartition(".")
+        if name in sys.modules:
+            inside = (one for one in getattr(sys.modules[name], "__path__", ()) if one.startswith(self._begin))
+            folders[name] = [Path(one) for one in inside]
+            return None
+        if parent:
+            bases = folders.get(parent, [])
+        else:
+            bases = [Path(one or os.curdir) for one in sys.path] if self._is_first(name) else []
+        bases = [base for base in bases if self._has(base)]
+        for base in bases:
+            if self._has(path := base / last / "__init__.py"):
+                folders[name] = [path.parent]
+                return path
+            if self._has(path := base / f"{last}.py"):
+                return path
+        folders[name] = [base / last for base in bases]  # a package without a file, if it is one
+        return None
+
+    def _is_first(self, name: str) -> bool:
+        """Tell whether Python would take a module from the folder, and not from elsewhere."""
+        spec = None if name in sys.builtin_module_names else PathFinder.find_spec(name)
+        if spec is None:
+            return False
+        return any(self._has(Path(one)) for one in [spec.origin, *(spec.submodule_search_locations or ())] if one)
+
+    def _has(self, path: Path) -> bool:
+        """Tell whether something is there, below the folder or the folder itself, and no package that is installed."""
+        whole = path.resolve()
+        return whole.exists() and whole.is_relative_to(self._folder.resolve()) and _INSTALLED.isdisjoint(whole.parts)
 
     def _loaded(self) -> Iterable[tuple[str, Any]]:
         """Yield the names of modules with what says where they are from: another object each time one is loaded."""
@@ -64,6 +151,14 @@ class Sources:
                 continue  # text is compared, as there are thousands of modules and this is before each cell
             if _INSTALLED.isdisjoint(Path(origin).parts):
                 yield name, spec
+
+
+def _read(name: str, path: Path) -> Source | None:
+    """Return a source; None if there is none any more."""
+    try:
+        return Source(name, str(path.absolute()), decode_source(path.read_bytes()))
+    except (OSError, ValueError, SyntaxError):  # removed meanwhile, or of no encoding
+        return None
 
 
 class Sent(MetaPathFinder, InspectLoader):

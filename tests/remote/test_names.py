@@ -123,7 +123,7 @@ def test_deleted(cell: str, read: str, deleted: str) -> None:
 def test_modules_and_stars() -> None:
     """Modules have their absolute names; what `import *` assigns is not known."""
     found = used("import a.b\nfrom c.d import e, f\nfrom g.h import *\ndef f(): import lazy")
-    assert found.modules == {"a.b", "c.d", "g.h", "lazy"}
+    assert found.modules == {"a.b", "c.d", "c.d.e", "c.d.f", "g.h", "lazy"}
     assert found.stars == {"g.h"}
     assert found.assigns == {"a", "e", "f"}
     assert used("from . import x").modules == frozenset()

@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from jupyter_gpu.remote import sources
+from jupyter_gpu.remote.rules.imports import imported, with_parents
 from jupyter_gpu.remote.sources import Sent, Source, Sources
 
 
@@ -99,3 +101,93 @@ def test_import_of_what_was_sent() -> None:
             importlib.import_module("sent_x")
         here.take([Source("sent_a", "/nowhere/a.py", "at = 7")], sys.modules)
         assert sys.modules["sent_a"].at == 7
+
+
+def write(folder: Path, **files: str) -> None:
+    """Write modules; two underscores divide folders."""
+    for name, text in files.items():
+        path = folder.joinpath(*name.split("__")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def names(found: list[Source]) -> list[str]:
+    """Return the modules."""
+    return [one.module for one in found]
+
+
+def test_what_code_imports_when_it_is_called(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What it names goes with all that this imports, from the folder only, and again when it was changed."""
+    write(folder, lazy_one__first="from .second import n\nimport json, installed_late", lazy_one__second="n = 1")
+    write(folder, lazy_one__unused="", lazy_two="import lazy_one.first", **{"site-packages__installed_late": ""})
+    (folder / "lazy_one" / "__init__.py").write_text("")
+    outside = tmp_path_factory.mktemp("outside")
+    write(outside, secret="")
+    (folder / "linked.py").symlink_to(outside / "secret.py")
+    (folder / "json.py").write_text("")
+    found = Sources(folder, known=False)
+    assert found.named(["json"]) == []  # it is loaded, from elsewhere
+    assert names(found.named(["lazy_two", "linked", "sys", "changes_often", "nowhere.at_all"])) == [
+        *("lazy_two", "lazy_one", "lazy_one.first", "lazy_one.second")
+    ]
+    assert found.named(["lazy_two"]) == []
+    write(folder, lazy_one__second="n = 2")
+    assert found.named([]) == [Source("lazy_one.second", str(folder / "lazy_one" / "second.py"), "n = 2")]
+    assert Sources(folder).named(["lazy_two"]) == []
+
+
+def test_loaded_modules_name_others(folder: Path) -> None:
+    """What a loaded one imports in a function goes, too; loaded later with the same text, it does not go again."""
+    write(folder, changes_often="def f():\n  import comes_later, lazy_spaces.deep.module")
+    write(folder, comes_later="", lazy_spaces__deep__module="")
+    found = Sources(folder, known=False)
+    assert "changes_often" in names(found.changed())
+    assert names(found.named([])) == ["comes_later", "lazy_spaces.deep.module"]
+    importlib.import_module("comes_later")
+    assert found.changed() == []
+    importlib.reload(sys.modules["comes_later"])
+    assert names(found.changed()) == ["comes_later"]
+    importlib.import_module("lazy_spaces")
+    try:
+        write(folder, lazy_spaces__other="")
+        assert names(found.named(["lazy_spaces.other"])) == ["lazy_spaces.other"]
+    finally:
+        del sys.modules["lazy_spaces"]
+
+
+def test_only_so_many_are_sent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That some are left out is known, also later."""
+    write(folder, lazy_a="", lazy_b="", lazy_c="#" * 100)
+    monkeypatch.setattr(sources, "MOST_MODULES", 2)
+    found = Sources(folder, known=False)
+    assert (names(found.named(["lazy_a", "lazy_b"])), found.left_out) == (["lazy_a", "lazy_b"], False)
+    assert (found.named(["lazy_c"]), found.left_out) == ([], True)
+    assert (found.named([]), found.left_out) == ([], False)
+    monkeypatch.setattr(sources, "MOST_BYTES", 99)
+    assert (Sources(folder, known=False).named(["lazy_c"])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import a, b.c", "a b.c"),
+        ("from a.b import c as d, e", "a.b a.b.c a.b.e"),
+        ("from a import *", "a"),
+        ("def f():\n  from . import x", "pack.age pack.age.x"),
+        ("from .. import x\nfrom ..y import z", "pack pack.x pack.y pack.y.z"),
+        ("from ... import x", ""),
+        ("import_module('a.b'); importlib.import_module('c', p); __import__('d')", "a.b c d"),
+        ("import_module('.a'); import_module(a); __import__(); f('a'); import_module(1); f()('a')", ""),
+        ("no python", ""),
+        ("\0", ""),
+    ],
+)
+def test_imported(text: str, expected: str) -> None:
+    """Absolute names, also inside functions."""
+    assert imported(text, "pack.age") == set(expected.split())
+
+
+def test_relative_imports_outside_of_packages() -> None:
+    """There is nothing that they could be relative to."""
+    assert imported("from . import x") == frozenset()
+    assert with_parents("a.b.c") == ["a", "a.b", "a.b.c"]

@@ -27,7 +27,7 @@ def call(
     limit: int | None = None,
 ) -> Any:
     """Call a function of a namespace in the worker."""
-    return perform(connection, here, prepare(here, function, arguments, named), listener, limit)
+    return perform(connection, here, prepare(here, function, arguments, named).chunks, listener, limit)
 
 
 def iter_nothing() -> Iterator[int]:

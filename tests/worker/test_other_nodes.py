@@ -25,7 +25,7 @@ pytestmark = pytest.mark.root
 
 IMPORTS = """
 from jupyter_gpu import gpu
-import os, signal, time
+import os, signal, sys, time
 def place():
     return os.environ.get("CUDA_VISIBLE_DEVICES"), os.getppid(), os.getpid()
 """
@@ -144,6 +144,20 @@ def test_modules_of_the_notebook(kernel: Kernel, pods: TwoPods) -> None:
     path.write_text("def answer(): return 22\n")
     kernel.run("importlib.reload(helps)")
     assert literal_eval(kernel.run("print(gpu.run(ask, gpus=2))"))[0] == 22
+
+
+def test_modules_that_only_a_call_imports(kernel: Kernel, pods: TwoPods) -> None:
+    """They go there without being loaded here, also those that they import in turn, and again when they change."""
+    assert pods.server is not None
+    package = pods.server.folder / "lazily"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "first.py").write_text("def get():\n    from . import second\n    return second.N\n")
+    (package / "second.py").write_text("N = 1\n")
+    kernel.run("gpu.resize(3)\ndef ask():\n    from lazily.first import get\n    return get()")
+    assert kernel.run("print(gpu.run(ask, gpus=2), 'lazily' in sys.modules)") == "1 False"
+    (package / "second.py").write_text("N = 2\n")
+    assert kernel.run("%%gpu 2\nimport lazily.first as got\nprint(got.get(), os.getppid())").startswith("2 ")
 
 
 def test_figures(kernel: Kernel, pods: TwoPods) -> None:

@@ -45,7 +45,7 @@ class CellNames:
     deletes: frozenset[str] = frozenset()
     """May be deleted, also by the end of ``except … as e``."""
     modules: frozenset[str] = frozenset()
-    """Modules that are imported, by their absolute names."""
+    """Modules that are imported, by their absolute names, and what is imported from them: that may be modules."""
     stars: frozenset[str] = frozenset()
     """Modules of ``from … import *``: the names that these assign are not known."""
     unseen: tuple[str, ...] = ()
@@ -129,6 +129,8 @@ class _Found:
             if step.opname == "IMPORT_NAME" and step.argval:
                 module = step.argval
                 self.modules.add(module)
+            elif step.opname == "IMPORT_FROM" and module:
+                self.modules.add(f"{module}.{step.argval}")
             elif step.opname == "IMPORT_STAR" or (step.opname == "CALL_INTRINSIC_1" and step.arg == _IMPORT_STAR):
                 self.stars.add(module)
             elif isinstance(step.argval, CodeType):
