@@ -123,13 +123,13 @@ def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | N
     if hint.simulated:
         return {}
     ordered = {visible.ORDER: visible.BUS_ORDER, **environ}
-    value = ",".join(visible.named(hint.gpus, hint, ordered))
-    return {
-        **({} if visible.ORDER in environ else {visible.ORDER: visible.BUS_ORDER}),
-        visible.VISIBLE: value,
-        visible.OURS: value,
-        visible.WANTED: None,
-    }
+    found: dict[str, str | None] = {}
+    for vendor, names in visible.VARIABLES.items():
+        if vendor in hint.vendors:
+            value = visible.value_of(vendor, hint, ordered, None)
+            found |= dict(zip(names, (value, value, None), strict=True))
+    order = visible.VISIBLE in found and visible.ORDER not in environ
+    return {**({visible.ORDER: visible.BUS_ORDER} if order else {}), **found}
 
 
 def outdated(view: View, inherited: Mapping[str, str], environ: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False  # as in typing
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from jupyter_gpu.model.view import View
@@ -23,22 +24,29 @@ VARIABLE = "JUPYTER_GPU_ATTACHED"
 _MAX_BYTES = 64 * 1024
 _END = "end"
 """The last line; a file without it is incomplete."""
+NVIDIA = "nvidia"
+"""The vendor of a GPU that names none, and of simulated ones."""
+_OTHER = "gpu-"
+"""Beginning of the name of a line about a GPU of another vendor, whose name follows: the gate reads only ``gpu``."""
+_VENDOR = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 
 
 class AttachedGpu:
     """The facts about one GPU that a kernel needs."""
 
-    __slots__ = ("index", "path", "uuid")
+    __slots__ = ("index", "path", "uuid", "vendor")
 
-    def __init__(self, uuid: str, index: int, path: str) -> None:
+    def __init__(self, uuid: str, index: int, path: str, vendor: str = NVIDIA) -> None:
         if not (isinstance(uuid, str) and _UUID.fullmatch(uuid)):
             raise ValueError("not a uuid")
         if not isinstance(index, int) or not isinstance(path, str):
             raise TypeError("'index' is a number, 'path' a text")
         if not path.isprintable():
             raise ValueError("not a path of a device")
-        self.uuid, self.index, self.path = uuid, index, path
+        if not (isinstance(vendor, str) and _VENDOR.fullmatch(vendor)):
+            raise ValueError("not a vendor")
+        self.uuid, self.index, self.path, self.vendor = uuid, index, path, vendor
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AttachedGpu) and self.to_json() == other.to_json()
@@ -48,17 +56,19 @@ class AttachedGpu:
 
     def to_json(self) -> dict[str, Any]:
         """JSON object."""
-        return {"uuid": self.uuid, "index": self.index, "path": self.path}
+        vendor = {} if self.vendor == NVIDIA else {"vendor": self.vendor}
+        return {"uuid": self.uuid, "index": self.index, "path": self.path, **vendor}
 
 
 class Hint:
     """The facts in a view that a kernel needs; ``gpus`` are the attached ones, by index.
 
     ``enforced``: no other GPU can be opened, so that CUDA counts these alone. ``notice``: what the users of all kernels
-    should read, as their limit was lowered.
+    should read, as their limit was lowered. ``vendors``: those of all GPUs that the server can have, as far as it
+    knows; each vendor's libraries read a variable of their own (`visible`).
     """
 
-    __slots__ = ("enforced", "gpus", "instance", "notice", "simulated", "version")
+    __slots__ = ("enforced", "gpus", "instance", "notice", "simulated", "vendors", "version")
 
     def __init__(
         self,
@@ -68,6 +78,7 @@ class Hint:
         gpus: tuple[AttachedGpu, ...] = (),
         enforced: bool = False,
         notice: str = "",
+        vendors: Iterable[str] = (),
     ) -> None:
         if not isinstance(instance, str) or not isinstance(version, int):
             raise TypeError("'instance' is a text, 'version' a number")
@@ -77,6 +88,7 @@ class Hint:
             raise ValueError("'notice' is one line of text")
         self.instance, self.version, self.simulated, self.gpus = instance, version, simulated, gpus
         self.enforced, self.notice = enforced, notice
+        self.vendors = frozenset(vendors) | {gpu.vendor for gpu in gpus} or frozenset((NVIDIA,))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hint) and self.version == other.version and self.same_facts(other)
@@ -91,17 +103,22 @@ class Hint:
         from jupyter_gpu.model.view import LIMIT_LOWERED, GpuState, Mode
 
         usable = [item.gpu for item in view.gpus if item.state is GpuState.ATTACHED]
-        gpus = tuple(AttachedGpu(gpu.uuid, gpu.index, gpu.path) for gpu in sorted(usable, key=lambda gpu: gpu.index))
+        usable.sort(key=lambda gpu: gpu.index)
+        gpus = tuple(AttachedGpu(gpu.uuid, gpu.index, gpu.path, gpu.vendor) for gpu in usable)
+        vendors = {kind.vendor for kind in view.kinds}
         enforced = view.mode is not Mode.SOFT
         message = next((one.message for one in view.conditions if one.type == LIMIT_LOWERED), "")
         notice = strict.printable(message, 1024) if message else ""
-        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced, notice)
+        return cls(view.instance, view.version, view.simulated or view.total == 0, gpus, enforced, notice, vendors)
+
+    def of_vendor(self, vendor: str) -> Hint:
+        """Return the same with the GPUs of one vendor alone."""
+        gpus = tuple(gpu for gpu in self.gpus if gpu.vendor == vendor)
+        return Hint(self.instance, self.version, self.simulated, gpus, self.enforced, self.notice, (vendor,))
 
     def same_facts(self, other: Hint | None) -> bool:
         """Tell whether only the version differs."""
-        return other is not None and (self.instance, self.simulated, self.enforced, self.gpus, self.notice) == (
-            *(other.instance, other.simulated, other.enforced, other.gpus, other.notice),
-        )
+        return other is not None and _facts(self) == _facts(other)
 
     def newer_than(self, other: Hint | None) -> bool:
         """Tell whether this hint replaces ``other``; one of another instance of the server always does."""
@@ -114,7 +131,8 @@ class Hint:
             f"version {self.version}",
             f"simulated {self.simulated:d}",
             f"enforced {self.enforced:d}",
-            *(f"gpu {gpu.uuid} {gpu.index} {gpu.path}" for gpu in self.gpus),
+            *([] if self.vendors == {NVIDIA} else [f"vendors {' '.join(sorted(self.vendors))}"]),
+            *(f"{_key(gpu)} {gpu.uuid} {gpu.index} {gpu.path}" for gpu in self.gpus),
             *([f"notice {self.notice}"] if self.notice else []),
             _END,
         ]
@@ -128,15 +146,28 @@ class Hint:
             raise ValueError("not the whole content of this file")
         facts = [line.partition(" ")[::2] for line in lines[:-2]]
         once = dict(facts)
-        gpus = [value.split(" ", 2) for key, value in facts if key == "gpu"]
+        gpus = [
+            (*value.split(" ", 2), key.removeprefix(_OTHER) if key.startswith(_OTHER) else NVIDIA)
+            for key, value in facts
+            if key == "gpu" or key.startswith(_OTHER)
+        ]
         return cls(
             once["instance"],
             int(once["version"]),
             bool(int(once["simulated"])),
-            tuple(AttachedGpu(uuid, int(index), path) for uuid, index, path in gpus),
+            tuple(AttachedGpu(uuid, int(index), path, vendor) for uuid, index, path, vendor in gpus),
             bool(int(once["enforced"])),
             once.get("notice", ""),
+            once.get("vendors", "").split(),
         )
+
+
+def _facts(hint: Hint) -> tuple[object, ...]:
+    return hint.instance, hint.simulated, hint.enforced, hint.gpus, hint.notice, hint.vendors
+
+
+def _key(gpu: AttachedGpu) -> str:
+    return "gpu" if gpu.vendor == NVIDIA else f"{_OTHER}{gpu.vendor}"
 
 
 class AttachedWriter:

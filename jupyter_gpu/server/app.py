@@ -71,7 +71,7 @@ class GpuExtension(ExtensionApp):
         default_value="auto",
         help="""Where the GPUs of this server come from.
         local: this machine. kubernetes: the cluster whose pod this server runs in; the options simulated_gpus,
-        state_dir, enforcement and system_holders mean nothing then.
+        vendors, state_dir, enforcement and system_holders mean nothing then.
         auto: kubernetes in a pod that has the resource jupyter-gpu.io/slot and a service account, else local.""",
     ).tag(config=True)
 
@@ -81,6 +81,14 @@ class GpuExtension(ExtensionApp):
         max=24,
         help="""How many GPUs to simulate, 0 to 24. 0: use the GPUs of this machine.
         Simulated GPUs are for trying things out; the panel says so.""",
+    ).tag(config=True)
+
+    vendors = List(
+        Unicode(),
+        default_value=["nvidia"],
+        help="""Vendors of the GPUs of this machine that are used: "nvidia", "amd", or that of an installed package.
+        With "amd", programs of this server open no device of graphics cards (/dev/dri) but GPUs that they were given.
+        In a cluster the node plugin's `node.settings.vendors` applies instead.""",
     ).tag(config=True)
 
     limit = Union(
@@ -232,6 +240,17 @@ class GpuExtension(ExtensionApp):
                 raise TraitError(f"GpuExtension.fractions: {text} is not between 0 and 1 GPU.")
         return texts
 
+    @validate("vendors")
+    def _check_vendors(self, proposal: Any) -> list[str]:
+        from jupyter_gpu_node.gpus import vendors
+
+        names = list(proposal["value"])
+        try:
+            vendors.read(names, "vendors")
+        except ValueError as error:
+            raise TraitError(f"GpuExtension.vendors: {error}") from None
+        return names
+
     @validate("state_dir")
     def _check_state_dir(self, proposal: Any) -> str:
         path = str(proposal["value"])
@@ -358,11 +377,13 @@ class GpuExtension(ExtensionApp):
                 raise BackendUnavailable(str(error)) from None
             return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority, hub_service=address)
         from jupyter_gpu.backends.local import LocalBackend, Settings
+        from jupyter_gpu_node.gpus import vendors
 
         return LocalBackend(
             Settings(
                 state_dir=Path(self.state_dir) if self.state_dir else None,
                 simulated_gpus=self.simulated_gpus,
+                vendors=vendors.read(self.vendors, "vendors"),
                 limit=limit,
                 fractions=fractions,
                 enforcement=self.enforcement,

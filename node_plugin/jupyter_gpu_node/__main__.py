@@ -55,7 +55,7 @@ from jupyter_gpu_node.agent.sharing.planned_shares import NodePods
 from jupyter_gpu_node.agent.sharing.sharing import NodeGate, Sharing
 from jupyter_gpu_node.agent.tools import Guarding, Reports, Scans, Tools
 from jupyter_gpu_node.agent.use_classes import UseClasses
-from jupyter_gpu_node.agent.use_reader import UseReader
+from jupyter_gpu_node.agent.use_reader import PeaksOfVendors, UseReader
 from jupyter_gpu_node.devices.hierarchy_check import HierarchyCheck
 from jupyter_gpu_node.devices.pins import Pins
 from jupyter_gpu_node.devices.pod_cgroups import PodCgroups
@@ -226,7 +226,10 @@ class Plugin:
             begun=(self.agent.ready, self.agent.synced),
             others=self._ask_others,
         )
-        reader = UseReader(self.sharing.turns_so_far, self.usage)
+        peaks = self.usage and PeaksOfVendors(
+            self.usage, self.registry.peaks, lambda gpu: self.registry.seen[gpu].vendor
+        )
+        reader = UseReader(self.sharing.turns_so_far, peaks)
         self.use_classes = UseClasses(
             self.agent.managed, self.inventory, reader, settings.open_seconds, settings.rest_seconds
         )

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu.common.attached import AttachedGpu, Hint
-from jupyter_gpu.common.rules.visible import BUS_ORDER, NAMED_BY, ORDER, OURS, VISIBLE, WANTED, changes, start
+from jupyter_gpu.common.rules.visible import (
+    BUS_ORDER,
+    NAMED_BY,
+    ORDER,
+    OURS,
+    ROCR,
+    VARIABLES,
+    VISIBLE,
+    WANTED,
+    changes,
+    is_ours,
+    start,
+)
 
 ONE, TWO = (AttachedGpu(f"GPU-0000000{index}-aaaa", index, f"/dev/nvidia{index}") for index in (1, 2))
 SOFT, ENFORCED = (Hint("here", 1, False, (ONE, TWO), enforced) for enforced in (False, True))
@@ -70,3 +82,48 @@ def test_choice_for_one_program_stays_at_its_start() -> None:
     assert start({VISIBLE: "2"}, {}, SOFT) == {}
     assert start({VISIBLE: "2", **BY_BUS}, {VISIBLE: "2"}, SOFT)[VISIBLE] == "2"
     assert start({}, {}, Hint("here", 1, True, (ONE,))) == {}
+
+
+_, ROCR_OURS, ROCR_WANTED = VARIABLES["amd"]
+AMD = AttachedGpu("GPU-8a5f01c2d3e4b600", 3, "/dev/dri/renderD128", "amd")
+
+
+def test_gpus_of_amd_are_told_in_their_own_variable() -> None:
+    """By uuid, whatever is said of CUDA's numbers; CUDA's variable is not touched, as HIP reads it, too."""
+    amd = Hint("here", 1, False, (AMD,))
+    told = {ROCR: AMD.uuid, ROCR_OURS: AMD.uuid, ROCR_WANTED: None}
+    assert changes({NAMED_BY: "index", **BY_BUS, VISIBLE: "0"}, amd) == told
+    assert changes({}, Hint("here", 1, False, (), vendors=("amd",))) == {ROCR: "", ROCR_OURS: "", ROCR_WANTED: None}
+    assert changes({ROCR: "0,3"}, amd) == {**told, ROCR_WANTED: "0,3"}
+    assert changes({}, Hint("here", 1, False, (AMD,), enforced=True)) == {}
+
+
+def test_each_vendor_has_a_variable_where_there_are_both() -> None:
+    """Each names the GPUs of its vendor alone, also if none of them is attached."""
+    both = Hint("here", 1, False, (ONE, AMD))
+    found = changes({}, both)
+    assert (found[VISIBLE], found[ROCR]) == (ONE.uuid, AMD.uuid)
+    none = changes({}, Hint("here", 1, False, (), vendors=("amd", "nvidia", "acme")))
+    assert (none[VISIBLE], none[ROCR], len(none)) == ("", "", 6)
+
+
+def test_choice_of_the_user_counts_for_the_vendors_that_are_there() -> None:
+    """A variable that no library of these GPUs reads is nobody's choice about them."""
+    amd = Hint("here", 1, False, (AMD,))
+    assert is_ours({VISIBLE: "0"}, amd)
+    assert not is_ours({ROCR: "0"}, amd)
+    assert not is_ours({VISIBLE: "0"}, SOFT)
+    assert is_ours({ROCR: "0", ROCR_OURS: "0"}, amd)
+    assert start({ROCR: "0"}, {}, amd) == {}
+    assert start({}, {}, amd)[ROCR] == AMD.uuid
+
+
+def test_file_of_attached_gpus_names_vendors() -> None:
+    """What a server writes, a kernel reads; without another vendor the file is as it always was."""
+    for hint in (Hint("here", 1, False, (ONE, AMD)), Hint("here", 1, False, (), vendors=("amd",)), SOFT):
+        read = Hint.from_text(hint.to_text().encode())
+        assert (read, read.vendors, read.gpus) == (hint, hint.vendors, hint.gpus)
+    assert "vendor" not in SOFT.to_text()
+    assert SOFT.vendors == {"nvidia"}
+    with pytest.raises(ValueError, match="vendor"):
+        AttachedGpu("GPU-1", 0, "/dev/x", "A Vendor")

@@ -13,6 +13,7 @@ from jupyter_gpu.common import faults
 from jupyter_gpu.model.view import Mode, View
 from jupyter_gpu_node.devices.enforcement import MARK
 from jupyter_gpu_node.gpus import simulated as simulated_gpus
+from jupyter_gpu_node.gpus import vendors
 from jupyter_gpu_node.gpus.registry import Registry
 
 from .guard import PodGuard
@@ -38,6 +39,7 @@ class PodStart:
         self.site = SiteLimit(surroundings.site_limit(os.environ, self.store.pods) if follows else None)
         self.registry = Registry(
             partial(open_source, settings, self.store, self.guard.move_out, lambda: self.guard.soft),
+            vendors.devices((vendors.NVIDIA, *settings.vendors)),
             choose=self.site.choose,
         )
         self.client = PodClient(self.store.path, self.uid, self.guard.move_out, self.own.notify_self)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jupyter_gpu_node.devices.enforcement import Preference
+from jupyter_gpu_node.gpus import vendors
+from jupyter_gpu_node.gpus.rules.vendor import Vendor
 
 
 class Settings(NamedTuple):
@@ -15,6 +17,8 @@ class Settings(NamedTuple):
     """Shared by all servers of the machine; ``None`` chooses it."""
     simulated_gpus: int = 0
     """Number of simulated GPUs in place of the real ones; 0: the real ones."""
+    vendors: tuple[Vendor, ...] = (vendors.NVIDIA,)
+    """Vendors of the real GPUs that are used; in a cluster ``node.settings.vendors``."""
     limit: int | None = None
     """Milli that the user may have; ``None``: all there are."""
     fractions: tuple[int, ...] = (250, 500)

@@ -24,4 +24,4 @@ def open_source(
     """Open the GPUs; ``leave`` moves a helper process out of the pod, ``unguarded`` says whether the mode is soft."""
     if settings.simulated_gpus:
         return simulated.SimulatedGpus(simulated_folder(store), settings.simulated_gpus)
-    return vendors.open_sources((vendors.NVIDIA,), Host(leave, unguarded))
+    return vendors.open_sources(settings.vendors, Host(leave, unguarded))

@@ -5,6 +5,9 @@ gpu run``), kept up in Python kernels (`guard`), and set once more at the moment
 program's own call of ``cuInit``: in whatever language, and in all that a notebook starts. The gate's own form of these
 rules is ``node_plugin/gate/driver/visible.c``; one test gives both the same cases.
 
+AMD's libraries have ``ROCR_VISIBLE_DEVICES``. They read ``CUDA_VISIBLE_DEVICES``, too: it is set only where NVIDIA's
+GPUs are. Each variable names the GPUs of its own vendor alone.
+
 Where the system enforces nothing (soft mode), a value that the user chose is narrowed to what is attached; elsewhere it
 stays as it is.
 """
@@ -24,16 +27,29 @@ OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
 """Variable with the value that we gave to CUDA_VISIBLE_DEVICES: if they differ, the user chose another."""
 WANTED = "JUPYTER_GPU_CUDA_WANTED"
 """Variable with a user's own choice, if our value is a part of it."""
+ROCR = "ROCR_VISIBLE_DEVICES"
+VARIABLES = {
+    "nvidia": (VISIBLE, OURS, WANTED),
+    "amd": (ROCR, f"JUPYTER_GPU_{ROCR}", "JUPYTER_GPU_ROCR_WANTED"),
+}
+"""By vendor: the variable that its libraries read, and those with our value and with the user's own choice."""
 ORDER, BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 """Variable and value by which CUDA counts GPUs as nvidia-smi, the panel and ``gpu.devices`` do."""
 _UUID = "GPU-"
 _LONGEST_INDEX = 9
 
 
-def chosen(environ: Mapping[str, str]) -> str | None:
+def chosen(environ: Mapping[str, str], vendor: str = "nvidia") -> str | None:
     """Return the value that someone else chose for a program with this environment; None if there is none."""
-    given = environ.get(VISIBLE)
-    return environ.get(WANTED) if given is not None and given == environ.get(OURS) else given
+    visible, ours, wanted = VARIABLES[vendor]
+    given = environ.get(visible)
+    return environ.get(wanted) if given is not None and given == environ.get(ours) else given
+
+
+def is_ours(environ: Mapping[str, str], hint: Hint) -> bool:
+    """Tell whether no variable that libraries of the server's GPUs read has a value that the user chose."""
+    names = (VARIABLES[vendor] for vendor in _known(hint))
+    return all(environ.get(visible) == environ.get(ours) for visible, ours, _ in names)
 
 
 def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
@@ -41,12 +57,33 @@ def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
 
     Nothing where the GPUs are simulated, or where the system itself keeps the program from all others.
     """
-    given, own = environ.get(VISIBLE), chosen(environ)
-    if hint.simulated or (hint.enforced and (own is not None or given is None)):
+    if hint.simulated:
         return {}
-    names = named(hint.gpus, hint, environ) if own is None else narrowed(own, hint, environ)
-    value = ",".join(names)
-    return {VISIBLE: value, OURS: value, WANTED: own}
+    found: dict[str, str | None] = {}
+    for vendor in _known(hint):
+        (visible, ours, wanted), own = VARIABLES[vendor], chosen(environ, vendor)
+        if not hint.enforced or (own is None and visible in environ):
+            value = value_of(vendor, hint, environ, own)
+            found.update({visible: value, ours: value, wanted: own})
+    return found
+
+
+def value_of(
+    vendor: str, hint: Hint, environ: Mapping[str, str], own: str | None, order: Iterable[AttachedGpu] | None = None
+) -> str:
+    """Return the value of a vendor's variable: the GPUs of ``hint`` that are of it, of those that the user chose.
+
+    ``order``: the same GPUs in the order in which they are to be named.
+    """
+    part = hint.of_vendor(vendor)
+    gpus = part.gpus if order is None else [gpu for gpu in order if gpu.vendor == vendor]
+    # The order of numbers, and whether we use them, is a matter of CUDA's variables.
+    about = environ if vendor == "nvidia" else {}
+    return ",".join(named(gpus, part, about) if own is None else narrowed(own, part, about))
+
+
+def _known(hint: Hint) -> list[str]:
+    return sorted(hint.vendors & VARIABLES.keys())
 
 
 def named(gpus: Iterable[AttachedGpu], hint: Hint, environ: Mapping[str, str]) -> list[str]:
@@ -84,5 +121,7 @@ def start(environ: Mapping[str, str], inherited: Mapping[str, str], hint: Hint) 
 
     What was chosen for it alone stays: it may start long before it has a GPU. Enforced, nothing is needed at a start.
     """
-    for_it_alone = environ.get(VISIBLE) != inherited.get(VISIBLE)
+    for_it_alone = any(
+        environ.get(visible) != inherited.get(visible) for visible, _, _ in map(VARIABLES.__getitem__, _known(hint))
+    )
     return {} if hint.enforced or for_it_alone else changes(environ, hint)

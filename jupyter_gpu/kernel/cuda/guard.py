@@ -1,10 +1,11 @@
 """The CUDA guard of a kernel whose GPUs change: it decides which GPUs CUDA sees, and when.
 
-CUDA looks for GPUs once in the life of a process. So, until it looks, ``CUDA_VISIBLE_DEVICES`` follows what is
-attached; a look while nothing is attached is refused, because most libraries remember its failure for ever (see
-`frameworks`); a cell in which another library looked says so at its end (see `looks`); and a kernel that looked too
-early to see a new GPU gets a notice. NVML, which keeps GPUs open and counts them for as long as it is initialised, is
-initialised again when the GPUs change (see `nvml`).
+CUDA looks for GPUs once in the life of a process, and so does HIP, for which all of this holds as well. So, until it
+looks, ``CUDA_VISIBLE_DEVICES`` (for HIP another variable: `visible`) follows what is attached; a look while nothing is
+attached is refused, because most libraries remember its failure for ever (see `frameworks`); a cell in which another
+library looked says so at its end (see `looks`); and a kernel that looked too early to see a new GPU gets a notice.
+NVML, which keeps GPUs open and counts them for as long as it is initialised, is initialised again when the GPUs change
+(see `nvml`).
 
 None of this happens on simulated GPUs, or if the user has set ``CUDA_VISIBLE_DEVICES``.
 """
@@ -18,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu.common import attached
 from jupyter_gpu.common.attached import Hint
-from jupyter_gpu.common.rules.visible import OURS, VISIBLE, WANTED, named, narrowed
+from jupyter_gpu.common.rules.visible import OURS, VARIABLES, VISIBLE, WANTED, is_ours, value_of
 from jupyter_gpu.kernel.rules.looks import looked, looked_too_early
 
 from .devices import cuda_nodes, mapped_devices, open_files
@@ -87,12 +88,22 @@ class CudaGuard:
         self._hint = hint
         self._changed = True
         if self._is_ours() and not hint.simulated:
-            wanted = self._environ.get(WANTED)  # of the site that runs the server
-            gpus = self._ordered(list(hint.gpus))
-            names = named(gpus, hint, self._environ) if wanted is None else narrowed(wanted, hint, self._environ)
-            # Also after CUDA started: this process does not look again, but the workers that it starts do.
-            self._environ[VISIBLE] = self._environ[OURS] = ",".join(names)
+            self._set_variables(hint)
         self.restart_nvml()
+
+    def _set_variables(self, hint: Hint) -> None:
+        """Name the GPUs also after CUDA started: this process does not look again, but the workers that it starts do.
+
+        A variable that named GPUs before the server said whose its GPUs are goes.
+        """
+        gpus = self._ordered(list(hint.gpus))
+        for vendor, (visible, ours, wanted) in VARIABLES.items():
+            if vendor in hint.vendors:
+                own = self._environ.get(wanted)  # of the site that runs the server
+                value = value_of(vendor, hint, self._environ, own, gpus)
+                self._environ[visible] = self._environ[ours] = value
+            elif ours in self._environ and self._environ.get(visible) == self._environ[ours]:
+                del self._environ[visible], self._environ[ours]
 
     @property
     def nvml_keeps_gpus(self) -> bool:
@@ -233,7 +244,7 @@ class CudaGuard:
         return first + [gpu for gpu in gpus if gpu not in first]
 
     def _is_ours(self) -> bool:
-        return self._environ.get(VISIBLE) == self._environ.get(OURS)
+        return self._hint is None or is_ours(self._environ, self._hint)
 
 
 _guard: CudaGuard | None = None

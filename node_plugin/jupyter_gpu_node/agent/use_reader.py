@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from jupyter_gpu.model.gpu import NVIDIA
 from jupyter_gpu_node.agent.rules.work import SIMULATED, TurnTotals, used
 from jupyter_gpu_node.gpus import simulated_load
 from jupyter_gpu_node.processes.proc import ProcessInfo
@@ -22,6 +23,27 @@ TurnsSoFar = Callable[[str, str], tuple[int, bool] | None]
 GPU; None: its programs take no turns."""
 Share = tuple[str, str]
 """Pod and GPU."""
+
+
+class PeaksOfVendors:
+    """A `PeakReader` for a node that may have GPUs of other vendors beside NVIDIA's. ``others`` asks their source."""
+
+    def __init__(
+        self,
+        nvidia: PeakReader,
+        others: Callable[[Collection[str], float], Mapping[str, int]],
+        vendor: Callable[[str], str],
+    ) -> None:
+        self._nvidia = nvidia
+        self._others = others
+        self._vendor = vendor
+
+    async def peak(self, gpu: str, begin: int) -> int | None:
+        """Return the highest per cent since a moment of the monotonic clock, in microseconds. None: not known now."""
+        if self._vendor(gpu) == NVIDIA:
+            return await self._nvidia.peak(gpu, begin)
+        seconds = (microseconds() - begin) / 1e6
+        return (await asyncio.to_thread(self._others, [gpu], seconds)).get(gpu)
 
 
 class UseReader:

@@ -1,8 +1,11 @@
 """AMD's GPUs, from the files of the Linux kernel's driver (amdgpu); `kfd` understands them.
 
 ROCm is not needed here. The driver shows a GPU's node only to programs that may open the GPU, so the node plugin must
-be privileged. For a program that opened ``/dev/kfd`` the driver keeps the GPUs that the program could open then, until
-it ends, even if it closes their own devices. So the driver's record of such programs is part of the proof of a release
+be privileged, and the server of one machine asks before it guards itself: what it read then counts for as long as the
+same chip is behind the same device.
+
+For a program that opened ``/dev/kfd`` the driver keeps the GPUs that the program could open then, until it ends, even
+if it closes their own devices. So the driver's record of such programs is part of the proof of a release
 (`AmdSource.holders`).
 
 Written after the driver's source code, and tried on files alone, on no GPU.
@@ -10,7 +13,7 @@ Written after the driver's source code, and tried on files alone, on no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +23,10 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.view import GpuLoad
 
+from .busy_sampler import BusySampler
 from .patience import Patience
 from .rules import kfd
+from .rules.slowness import Slowness
 
 if TYPE_CHECKING:  # loaded at the first question, not when a server starts
     from jupyter_gpu.model.details import Reading
@@ -31,7 +36,10 @@ DEADLINE = 5.0
 MAX_FILE = 16 * 1024
 _SILENT = "The driver of AMD's GPUs does not answer."
 _ABSENT = "There is no driver of AMD's GPUs (amdgpu)."
-_DENIED = "AMD's driver shows a GPU only to programs that may open it: the node plugin must be privileged."
+_DENIED = (
+    "AMD's driver shows a GPU only to programs that may open it: the node plugin must be privileged, and a Jupyter "
+    "server be started where the GPU can be opened."
+)
 
 
 class AmdSource:
@@ -46,6 +54,10 @@ class AmdSource:
         self._known: tuple[Gpu, ...] = ()
         self._nodes: dict[str, kfd.Node] = {}
         """Nodes by uuid, also of GPUs that are gone: the driver may keep these for a program all the same."""
+        self._chips: dict[str, str | None] = {}
+        """By uuid, what the device said of its chip when the node was read."""
+        self._slowness = Slowness()
+        self._busy = BusySampler(self._read_busy)
         self._inventories: Patience[tuple[list[tuple[kfd.Node, kfd.Files]], list[str]]] = Patience(deadline)
         self._loads: Patience[dict[str, GpuLoad]] = Patience(deadline)
 
@@ -58,7 +70,10 @@ class AmdSource:
         found, problems = answer
         self.note = " ".join(problems)[:500]
         self._nodes.update({node.uuid: node for node, _ in found})
-        self._known = kfd.gpus(found)
+        self._chips.update({node.uuid: files.unique for node, files in found})
+        seen = kfd.gpus(found)
+        self._slowness.update({gpu.uuid: gpu.slow for gpu in seen if gpu.healthy})
+        self._known = tuple(replace(gpu, slow=self._slowness.is_slow(gpu.uuid)) for gpu in seen)
         return self._known
 
     def loads(self, uuids: Collection[str]) -> Mapping[str, GpuLoad]:
@@ -67,6 +82,10 @@ class AmdSource:
         asked = {uuid: self._nodes[uuid].minor for uuid in known}
         read = self._loads.ask(lambda: {uuid: kfd.load(self._files(minor)) for uuid, minor in asked.items()})
         return read or {}
+
+    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        """Return the highest use of each in the last ``seconds``, in per cent, as far as it was sampled."""
+        return self._busy.peaks([uuid for uuid in uuids if uuid in self._nodes], seconds)
 
     def details(self, uuids: Collection[str]) -> Mapping[str, Reading]:  # noqa: ARG002 - as all sources
         """Return none: nothing more is read."""
@@ -90,23 +109,42 @@ class AmdSource:
         return frozenset()
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Stop sampling; no file stays open."""
+        self._busy.close()
 
     def _look(self) -> tuple[list[tuple[kfd.Node, kfd.Files]], list[str]]:
         """Read all nodes; what is wrong with those that cannot be used, in plain words."""
         found, problems = [], dict[str, None]()
+        hidden = 0
         for number, folder in _numbered(self._kfd / "topology/nodes"):
             try:
                 if node := _node(folder):
                     found.append((node, self._files(node.minor)))
             except PermissionError:
-                problems[_DENIED] = None
+                hidden += 1
             except (OSError, strict.FieldError) as error:
                 problems[f"The AMD GPU of node {number} cannot be used: {error}"] = None
+        if hidden:
+            known = self._remembered(node.uuid for node, _ in found)
+            found += known
+            if len(known) < hidden:
+                problems[_DENIED] = None
         return found, list(problems) if found or problems else [_ABSENT]
 
+    def _remembered(self, shown: Iterable[str]) -> list[tuple[kfd.Node, kfd.Files]]:
+        """Return the nodes that were read earlier and are not ``shown`` now, as far as their chips are still there."""
+        others = [(self._nodes[uuid], self._chips[uuid]) for uuid in self._nodes.keys() - frozenset(shown)]
+        found = [(node, self._files(node.minor), chip) for node, chip in others if self._device(node.minor).exists()]
+        return [(node, files) for node, files, chip in found if files.unique == chip]
+
+    def _read_busy(self, uuids: Collection[str]) -> dict[str, int | None]:
+        return {uuid: kfd.busy(_text(self._device(self._nodes[uuid].minor) / "gpu_busy_percent")) for uuid in uuids}
+
+    def _device(self, minor: int) -> Path:
+        return self._cards / f"renderD{minor}" / "device"
+
     def _files(self, minor: int) -> kfd.Files:
-        device = self._cards / f"renderD{minor}" / "device"
+        device = self._device(minor)
         sensors = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon")
         power = _text(sensors / "power1_average")
         return kfd.Files(
@@ -117,6 +155,8 @@ class AmdSource:
             used=_text(device / "mem_info_vram_used"),
             celsius=_text(sensors / "temp1_input"),
             watts=_text(sensors / "power1_input") if power is None else power,
+            unique=_text(device / "unique_id"),
+            metrics=_bytes(device / "gpu_metrics"),
         )
 
 
@@ -151,8 +191,13 @@ def _read(path: Path) -> str:
         return file.read(MAX_FILE).decode(errors="replace")
 
 
-def _text(path: Path) -> str | None:
-    """Return a file's text; None where it cannot be read, as while the driver resets the GPU."""
-    with suppress(OSError):
-        return _read(path)
+def _bytes(path: Path) -> bytes | None:
+    """Return a file's content; None where it cannot be read, as while the driver resets the GPU."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(MAX_FILE)
     return None
+
+
+def _text(path: Path) -> str | None:
+    content = _bytes(path)
+    return None if content is None else content.decode(errors="replace")

@@ -116,6 +116,10 @@ class OurGpus:
         """Return the details from the source."""
         return self._source.details(uuids)
 
+    def peaks(self, uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        """Return the highest use that the source knows, if it does."""
+        return self._source.peaks(uuids, seconds) if isinstance(self._source, ReportsPeaks) else {}
+
     def holders(self, uuids: Collection[str]) -> Mapping[str, frozenset[int]]:
         """Return the holders that the driver records, if it does."""
         return self._source.holders(uuids) if isinstance(self._source, ReportsHolders) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from jupyter_gpu.model import gpu as model
@@ -32,10 +33,13 @@ def _open_nvidia(host: Host) -> GpuSource:
     return NvmlSource(host.leave, bare=host.bare)
 
 
-def _open_amd(_host: Host) -> GpuSource:
+def _open_amd(host: Host, system: Path = Path("/sys")) -> GpuSource:
     from .amd import AmdSource
 
-    return AmdSource()
+    source = AmdSource(system)
+    if host.leave is not None:
+        source.inventory()  # now: soon the driver will hide the GPUs from this server, as its pod may not open them
+    return source
 
 
 NVIDIA = Vendor(

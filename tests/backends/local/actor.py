@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ class Actor:
         self.maps: dict[str, mmap.mmap] = {}
         self.children: list[subprocess.Popen[bytes]] = []
         self.works = threading.Event()
+        self.options: dict[str, Any] = {}
 
     # -- like a kernel ------------------------------------------------------------------------------------------------
 
@@ -198,6 +200,12 @@ class Actor:
         os.environ.update(FAKE_NVML=driver, PYTHONPATH=f"{hardware}:{os.pathsep.join(sys.path)}")
         surroundings.DXG = Path(dxg)
 
+    def amd(self, system: str) -> None:
+        """Find AMD's GPUs in a tree of files."""
+        from jupyter_gpu_node.gpus import vendors
+
+        self.options["vendors"] = (vendors.AMD._replace(open=partial(vendors._open_amd, system=Path(system))),)
+
     # -- like a server ------------------------------------------------------------------------------------------------
 
     async def start(self, *, patient: bool = True, **options: Any) -> dict[str, Any]:
@@ -207,7 +215,7 @@ class Actor:
 
         path = options.pop("state_dir")
         self.state_dir = Path(path) if path else None
-        self.backend = LocalBackend(Settings(state_dir=self.state_dir, **options))
+        self.backend = LocalBackend(Settings(state_dir=self.state_dir, **{**options, **self.options}))
         await self.backend.start()
         if not patient:
             return self.view()

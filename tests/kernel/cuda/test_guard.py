@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.common.attached import AttachedWriter, Hint
-from jupyter_gpu.common.rules.visible import OURS, VISIBLE
+from jupyter_gpu.common.rules.visible import OURS, ROCR, VARIABLES, VISIBLE
 from jupyter_gpu.kernel.cuda.devices import cuda_nodes, mapped_devices, open_files
 from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
 from jupyter_gpu.kernel.cuda.guard import CudaGuard
@@ -60,6 +60,20 @@ def test_variable_follows_the_attached_gpus(guard: CudaGuard, file: AttachedWrit
     file(real(2000, version=2))
     guard.refresh()
     assert env[VISIBLE] == env[OURS] == uuids(0, 1)
+
+
+def test_gpus_of_amd_are_named_in_their_own_variable(file: AttachedWriter) -> None:
+    """HIP reads CUDA's, too: the value from before it was known whose the GPUs are goes, unless the user chose it."""
+    amd = replace(real(2000, version=2), kinds=())
+    items = tuple(item._replace(gpu=replace(item.gpu, vendor="amd")) for item in amd.gpus)
+    for given in ({}, {VISIBLE: "0"}):
+        env = dict(given)
+        guard = CudaGuard(env, str(file.path))
+        guard.refresh()
+        assert guard.blocked is not bool(given)
+        guard.see(Hint.of(replace(amd, gpus=items)))
+        assert env == {**given, ROCR: uuids(0, 1), VARIABLES["amd"][1]: uuids(0, 1)}
+        assert not guard.blocked
 
 
 def test_users_choice_wins(file: AttachedWriter) -> None:

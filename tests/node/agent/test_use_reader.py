@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
-from jupyter_gpu_node.agent.use_reader import OpenGpus, UseReader
+from jupyter_gpu_node.agent.use_reader import OpenGpus, PeaksOfVendors, UseReader
 from jupyter_gpu_node.processes import proc
 from jupyter_gpu_node.processes.proc import ProcessInfo
 from tests.node.conftest import Child
@@ -82,3 +82,24 @@ def test_simulated_gpu_is_used_while_a_process_computes(spawn: Callable[..., Chi
     assert reads(reader, opened) == {"a": set(), "b": set()}
     works.run("end = time.process_time() + 0.3\nwhile time.process_time() < end: pass")
     assert reads(reader, opened) == {"a": {"g0"}, "b": set()}
+
+
+def test_gpus_of_other_vendors_are_asked_of_their_own_source() -> None:
+    """NVIDIA's driver is not asked about them; a time for which their source knows nothing counts as use."""
+    nvidia, asked = Driver(g0=0), list[float]()
+    known = {"g1": 0}
+
+    def others(uuids: Collection[str], seconds: float) -> Mapping[str, int]:
+        asked.append(seconds)
+        return {uuid: known[uuid] for uuid in uuids if uuid in known}
+
+    peaks = PeaksOfVendors(nvidia, others, lambda gpu: "nvidia" if gpu == "g0" else "amd")
+    reader = UseReader(lambda gpu, pod: None, peaks)
+    opened = {"a": {"g0": (ONE,), "g1": (ONE,), "g2": (ONE,)}}
+    assert reads(reader, opened) == {"a": set()}
+    assert reads(reader, opened) == {"a": {"g2"}}
+    known["g1"] = 50
+    assert reads(reader, opened) == {"a": {"g1", "g2"}}
+    assert nvidia.asked == ["g0", "g0"]
+    assert len(asked) == 4
+    assert all(0 <= seconds < 60 for seconds in asked)

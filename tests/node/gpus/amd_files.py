@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 GIB = 2**30
@@ -44,6 +45,7 @@ class AmdFiles:
             mem_info_vram_total=f"{64 * GIB}\n",
             mem_info_vram_used=f"{3 * GIB}\n",
             gpu_busy_percent="37\n",
+            unique_id=f"{UNIQUE + index:016x}\n",
         )
         self._write(self.device(index) / "hwmon/hwmon5", temp1_input="41000\n", power1_average="97000000\n")
         return index
@@ -64,6 +66,11 @@ class AmdFiles:
         }
         lines = (f"{name} {value}\n" for name, value in about.items() if value is not None)
         self._write(self.node(index), properties="".join(lines))
+
+    def heat(self, index: int, why: int = 1 << 36) -> None:
+        """Write the driver's table with the reasons why a GPU's clocks are low; 0: with none."""
+        table = struct.pack("<HBB108xQ", 120, 1, 3, why)
+        (self.device(index) / "gpu_metrics").write_bytes(table)
 
     def keep(self, pid: int, *indexes: int) -> None:
         """Record a process for which the driver keeps these GPUs."""

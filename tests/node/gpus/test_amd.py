@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,9 @@ from jupyter_gpu_node.devices.enforcement import BpfEnforcement
 from jupyter_gpu_node.devices.rules.device_rules import DeviceRules
 from jupyter_gpu_node.gpus import vendors
 from jupyter_gpu_node.gpus.amd import AmdSource
+from jupyter_gpu_node.gpus.busy_sampler import BusySampler
 from jupyter_gpu_node.gpus.registry import Registry
+from tests.backends.local.stage import wait_for
 from tests.node.conftest import Child
 from tests.node.gpus.amd_files import GIB, AmdFiles
 
@@ -117,8 +119,89 @@ def test_node_that_is_gone_or_hidden_is_told_of(files: AmdFiles, monkeypatch: py
         raise PermissionError
 
     monkeypatch.setattr("jupyter_gpu_node.gpus.amd._node", hidden)
-    assert made.inventory() == ()
-    assert made.note.endswith("the node plugin must be privileged.")
+    late = source(files)
+    assert late.inventory() == ()
+    assert "must be privileged" in late.note
+
+
+def test_gpus_that_were_read_stay_known_when_the_driver_hides_them(
+    files: AmdFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a server that has guarded itself: for as long as the same chip is behind the device."""
+    for _ in range(4):
+        files.add()
+    files.heat(0)
+    made = source(files)
+    before = made.inventory()
+
+    def hidden(folder: Path) -> None:
+        if folder.name != "0":
+            raise PermissionError
+
+    monkeypatch.setattr("jupyter_gpu_node.gpus.amd._node", hidden)
+    assert (made.inventory(), made.note) == (before, "")
+    (files.device(1) / "unique_id").write_text("another\n")
+    (files.device(2) / "mem_info_vram_total").unlink()
+    shutil.rmtree(files.node(3))
+    shutil.rmtree(files.device(3).parent)
+    found = {gpu.uuid: gpu.healthy for gpu in made.inventory()}
+    assert found == {files.uuid(0): True, files.uuid(2): False}
+    assert "shows a GPU only to programs that may open it" in made.note
+
+
+def test_hot_gpu_is_slow_after_some_inventories(files: AmdFiles) -> None:
+    """As the driver says it; other reasons, and a driver that says nothing, make no GPU slow."""
+    files.add()
+    files.add()
+    files.heat(0)
+    files.heat(1, why=0xFF)
+    made = source(files)
+    found = [[gpu.slow for gpu in made.inventory()] for _ in range(3)]
+    assert found == [[False, False], [False, False], [True, False]]
+    (files.device(0) / "gpu_metrics").unlink()
+    assert [gpu.slow for gpu in made.inventory()] == [True, False]
+
+
+def test_use_is_sampled_while_somebody_asks(files: AmdFiles) -> None:
+    """Unknown at first, then the peak; a GPU that does not tell, and one that nobody knows, are never known."""
+    files.add()
+    files.add()
+    files.add()
+    (files.device(1) / "gpu_busy_percent").unlink()
+    (files.device(2) / "gpu_busy_percent").write_text("0\n")
+    made = source(files)
+    made.inventory()
+    asked = [files.uuid(0), files.uuid(1), files.uuid(2), "GPU-of-another"]
+    assert made.peaks(asked, 0.5) == {}
+    found: dict[str, int] = {}
+    wait_for(lambda: found.update(made.peaks(asked, 0.1)) or len(found) == 2, "samples")
+    assert found == {files.uuid(0): 37, files.uuid(2): 0}
+    thread = made._busy._thread
+    made.close()
+    assert thread is not None
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_nobody_samples_when_nobody_asks() -> None:
+    """The thread ends, and a new question starts another."""
+    read: list[tuple[str, ...]] = []
+
+    def busy(uuids: Collection[str]) -> dict[str, int | None]:
+        read.append(tuple(uuids))
+        return dict.fromkeys(uuids, 0)
+
+    sampler = BusySampler(busy, forgotten=0.3)
+    for _ in range(2):
+        assert sampler.peaks(["g"], 60) == {}
+        thread = sampler._thread
+        assert thread is not None
+        thread.join(30)
+        assert sampler._thread is None
+    assert set(read) == {("g",)}
+    sampler.close()
+    assert sampler.peaks(["g"], 60) == {}
+    assert sampler._thread is None
 
 
 def test_gpu_in_a_reset_is_unhealthy_until_it_is_over(files: AmdFiles) -> None:

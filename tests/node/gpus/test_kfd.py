@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,3 +192,13 @@ def test_impossible_sensor_is_not_known(files: Files, missing: str) -> None:
 def test_kept_gpus_are_read_off_the_names_of_files() -> None:
     """For each process the driver has a file for each GPU that it keeps for it."""
     assert kfd.held(["vram_51234", "sdma_7", "pasid", "queues", "vram_", "vram_x", "vram_8"]) == {51234, 8}
+
+
+@given(st.none() | st.binary(max_size=130), st.integers(0, 2**64 - 1))
+def test_only_a_table_of_the_known_layout_makes_a_gpu_slow(other: bytes | None, why: int) -> None:
+    """By its bits for temperatures; all bits together mean that the driver does not know."""
+    table = struct.pack("<HBB108xQ", 120, 1, 3, why)
+    assert kfd.slow(table) is (why != 2**64 - 1 and why >> 32 & 0xFFFF != 0)
+    assert kfd.slow(table[:-1]) is False
+    assert kfd.slow(b"\0\0\2\2" + table[4:]) is False
+    assert kfd.slow(other) in (False, bool(other and other[2:4] == b"\1\3"))

@@ -26,7 +26,7 @@ from tests.server.conftest import Call, Connect
 OURS = (
     *("backend", "simulated_gpus", "limit", "fractions", "state_dir", "enforcement"),
     *("system_holders", "sample_interval", "history", "priority", "follow_visible_devices", "limits_url"),
-    "hub_service",
+    *("hub_service", "vendors"),
 )
 
 
@@ -57,6 +57,9 @@ def test_every_setting_is_documented(name: str) -> None:
         ("fractions", ["2"], "between 0 and 1 GPU"),
         ("fractions", ["0"], "between 0 and 1 GPU"),
         ("fractions", ["half"], "not an amount of GPUs"),
+        ("vendors", ["nvidia", "nvidia"], "each once"),
+        ("vendors", ["acme"], "no installed package"),
+        ("vendors", [], "one vendor or several"),
         ("state_dir", "relative/path", "absolute path"),
         ("enforcement", "maybe", "enforcement"),
         ("system_holders", ["/usr/bin/Xorg"], "without path"),

@@ -81,6 +81,8 @@ class Scope:
     """All other pods."""
     driver_users: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """By uuid, pids that the driver says use it: for processes that may not be inspected, and GPUs without a device."""
+    kept: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By uuid, pids for which the driver keeps it, though they may have closed its device."""
 
 
 def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: bool = True) -> ScanResult:
@@ -102,6 +104,8 @@ def scan(gpus: Iterable[Gpu], scope: Scope, *, proof: bool = True, mappings: boo
         if gpu.uuid in scope.driver_users.keys() - wanted
     }
     found = {**seen.holders, **bare}
+    for uuid in found.keys() & scope.kept.keys():
+        found[uuid] = tuple(sorted({*found[uuid], *_described(scope.kept[uuid])}))
     if not found:
         return ScanResult()
     pods = _Pods.of(scope, {process.pid for processes in found.values() for process in processes})

@@ -73,6 +73,7 @@ class PodScanner:
             pods=[other_pod.processes for other_pod in other_pods],
             families=families(other_pods, uuids, record),
             driver_users=self._driver_users,
+            kept=self._kept(uuids),
             exemptions=replace(self.exemptions(), outside=frozenset(record.outside)),
             suspects=Suspects(record.server) if proof and self._guard.mode is Mode.ENFORCED else None,
         )
@@ -80,6 +81,15 @@ class PodScanner:
         recorded = {self._own.uid, *self._own.others.unreadable, *(one.uid for one in other_pods)}
         self.strangers.note(found.strangers, recorded)
         return found._replace(scanned=uuids)
+
+    def _kept(self, uuids: frozenset[str]) -> Mapping[str, frozenset[int]]:
+        """Return the processes for which a driver keeps these GPUs; its pids are the machine's own.
+
+        Without device rules it keeps all GPUs for every program that uses one: then that says nothing.
+        """
+        if self._guard.mode is not Mode.ENFORCED or namespace() != FIRST_NAMESPACE:
+            return {}
+        return self._registry.holders(uuids)
 
     def opened(self, uuids: Iterable[str]) -> Mapping[str, tuple[ProcessInfo, ...]]:
         """Return the pod's own processes that have these GPUs open; only GPUs that some process has: to choose by."""

@@ -8,6 +8,7 @@ A value that is missing or makes no sense is an error: a GPU that is not underst
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -32,6 +33,12 @@ _VRAM = (1, 2)
 """Kinds of memory banks that are the GPU's own, visible to the CPU or not."""
 _BUS_AND_DEVICE = 0xFFF8
 """Bits of ``location_id``; kernels put a partition's number into the function, or above these."""
+_METRICS = (1, 3)
+"""Layout of ``gpu_metrics`` that tells in the same way for all GPUs why the clocks are low."""
+_WHY_LOW = struct.Struct("<112xQ")
+_HOT = 0xFFFF << 32
+"""Its bits for temperatures. Those for power are no sign: full load reaches its limit, too."""
+_UNKNOWN = 2**64 - 1
 _HOLDER = re.compile(r"vram_(\d{1,10})")
 _read_id = strict.integer(0, 2**32 - 1)
 _read_unique = strict.integer(1, 2**64 - 1)
@@ -85,6 +92,10 @@ class Files(NamedTuple):
     """In thousandths."""
     watts: str | None = None
     """In millionths."""
+    unique: str | None = None
+    """The number of the chip, which no other has; this file can be read without the right to open the GPU."""
+    metrics: bytes | None = None
+    """A table of the driver, in a layout that its first bytes name."""
 
 
 def properties(text: str) -> dict[str, int]:
@@ -151,6 +162,7 @@ def _gpu(index: int, at: Node, files: Files, problem: str) -> Gpu:
         numa=_read(files.numa, strict.integer(0, 1023)),
         island=f"hive-{at.hive:x}" if at.hive else None,
         vendor=AMD,
+        slow=slow(files.metrics),
     )
 
 
@@ -158,11 +170,24 @@ def load(files: Files) -> GpuLoad:
     """Return the load; None for what cannot be read, or cannot be."""
     celsius, watts = _read(files.celsius, _read_any), _read(files.watts, _read_any)
     return GpuLoad(
-        _read(files.busy, _read_percent),
+        busy(files.busy),
         _read(files.used, _read_bytes),
         None if celsius is None else _checked(celsius // 1000, read_celsius),
         None if watts is None else _checked(watts / 10**6, read_watts),
     )
+
+
+def busy(text: str | None) -> int | None:
+    """Return how busy a GPU is, in per cent; None if that cannot be read, or cannot be."""
+    return _read(text, _read_percent)
+
+
+def slow(metrics: bytes | None) -> bool:
+    """Tell whether the GPU is slowed down now because it is hot; False where the driver does not tell."""
+    if metrics is None or len(metrics) < _WHY_LOW.size or (metrics[2], metrics[3]) != _METRICS:
+        return False
+    (why,) = _WHY_LOW.unpack_from(metrics)
+    return why != _UNKNOWN and bool(why & _HOT)
 
 
 def held(names: Iterable[str]) -> frozenset[int]:
