@@ -242,11 +242,11 @@ class GpuExtension(ExtensionApp):
 
     @validate("vendors")
     def _check_vendors(self, proposal: Any) -> list[str]:
-        from jupyter_gpu_node.gpus import vendors
+        from jupyter_gpu.backends.local import read_vendors
 
         names = list(proposal["value"])
         try:
-            vendors.read(names, "vendors")
+            read_vendors(names)
         except ValueError as error:
             raise TraitError(f"GpuExtension.vendors: {error}") from None
         return names
@@ -376,14 +376,13 @@ class GpuExtension(ExtensionApp):
             except TraitError as error:  # the variable of the environment
                 raise BackendUnavailable(str(error)) from None
             return KubernetesBackend(limit=limit, fractions=fractions, priority=self.priority, hub_service=address)
-        from jupyter_gpu.backends.local import LocalBackend, Settings
-        from jupyter_gpu_node.gpus import vendors
+        from jupyter_gpu.backends.local import LocalBackend, Settings, read_vendors
 
         return LocalBackend(
             Settings(
                 state_dir=Path(self.state_dir) if self.state_dir else None,
                 simulated_gpus=self.simulated_gpus,
-                vendors=vendors.read(self.vendors, "vendors"),
+                vendors=read_vendors(self.vendors),
                 limit=limit,
                 fractions=fractions,
                 enforcement=self.enforcement,

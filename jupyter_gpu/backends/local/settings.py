@@ -10,6 +10,11 @@ from jupyter_gpu_node.gpus import vendors
 from jupyter_gpu_node.gpus.rules.vendor import Vendor
 
 
+def read_vendors(names: list[str]) -> tuple[Vendor, ...]:
+    """Read the names of vendors, and load those; raises ValueError with the reason."""
+    return vendors.read(names, "vendors")
+
+
 class Settings(NamedTuple):
     """The settings of one server."""
 

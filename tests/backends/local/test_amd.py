@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.backends.local import Settings, read_vendors, sources
+from jupyter_gpu.backends.local.processes.identity import FIRST_NAMESPACE, namespace
+from jupyter_gpu.backends.local.records.store import StateStore
 from tests.backends.local.stage import Stage, states, wait_for
 from tests.node.gpus.amd_files import AmdFiles
 
@@ -28,6 +31,9 @@ def drm() -> Iterator[list[str]]:
     shutil.rmtree(directory)
 
 
+machine = pytest.mark.skipif(namespace() != FIRST_NAMESPACE, reason="AMD's GPUs are not used in such a container")
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> AmdFiles:
     """A machine with two GPUs."""
@@ -37,6 +43,7 @@ def files(tmp_path: Path) -> AmdFiles:
     return made
 
 
+@machine
 def test_gpus_are_found_given_and_released(stage: Stage, files: AmdFiles, drm: list[str]) -> None:
     """The driver hides them from the server once it has guarded itself; what it keeps for a program is not free."""
     actor = stage.actor()
@@ -63,6 +70,15 @@ def test_gpus_are_found_given_and_released(stage: Stage, files: AmdFiles, drm: l
     wait_for(lambda: actor.ask("view")["phase"] == "Idle", "the GPU to be free")
 
 
+def test_container_with_process_numbers_of_its_own_gets_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The driver's record could not be read there, which is part of the proof of a release."""
+    monkeypatch.setattr(sources, "namespace", lambda: 4026539999)
+    settings = Settings(vendors=read_vendors(["nvidia", "amd"]))
+    with pytest.raises(ValueError, match="process numbers of its own"):
+        sources.open_source(settings, StateStore(tmp_path), lambda pid: None, lambda: False)
+
+
+@machine
 def test_part_of_a_gpu_is_refused(stage: Stage, files: AmdFiles) -> None:
     """Their time cannot be shared."""
     actor = stage.actor()
