@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 
+from jupyter_gpu.common.rules.visible import OURS, VISIBLE
 from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
@@ -24,14 +25,19 @@ class Child(OwnProcess):
 
     def __init__(self, word: Schedule | Work, environment: Mapping[str, str] | None = None) -> None:
         super().__init__("jupyter_gpu.dask.process", word.dump(), environment)
-        self.address = ""
+        self.ready = Ready("")
+        """Where it is reached; nowhere before `wait`."""
+
+    @property
+    def address(self) -> str:
         """Where it is reached; empty before `wait`."""
+        return self.ready.address
 
     def wait(self) -> None:
         """Wait until it can be used. Raises `WorkerLost`."""
         assert self._process.stdout is not None
         try:
-            self.address = read(self._process.stdout.readline(MAX_BYTES), Ready).address
+            self.ready = read(self._process.stdout.readline(MAX_BYTES), Ready)
         except strict.FieldError:
             self.end(0)
             raise WorkerLost(
@@ -48,3 +54,10 @@ class Child(OwnProcess):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdout.close()
+
+
+def work(word: Work) -> Child:
+    """Start a worker, which sees the GPUs that its first word names."""
+    environment = {**os.environ, VISIBLE: word.visible}
+    environment.pop(OURS, None)
+    return Child(word, environment)

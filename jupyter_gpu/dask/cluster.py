@@ -1,8 +1,9 @@
 """Dask on the attached GPUs: a scheduler, one worker for each GPU, and a thread that follows what is attached.
 
-All of them are processes of this program, as the worker of `gpu.run` is: they have its Python and its environment, are
-held to the same GPUs, and end with it. They listen on this machine alone and let in nobody who has not their key. The
-scheduler's pages are shown by the Jupyter server, behind its login.
+Those of this node are processes of this program, as the worker of `gpu.run` is: they have its Python and its
+environment, are held to the same GPUs, and end with it; those of other nodes are of a kernel there, as it does.
+All of them listen on their node alone and let in nobody who has not their key. The scheduler's pages are shown by the
+Jupyter server, behind its login.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,12 @@ from typing import Any
 import distributed
 
 from jupyter_gpu.common import rendezvous
-from jupyter_gpu.common.rules.visible import OURS, VISIBLE
-from jupyter_gpu.dask.child import GRACE, Child
+from jupyter_gpu.dask.away import Away, AwayWorker
+from jupyter_gpu.dask.child import GRACE, Child, work
+from jupyter_gpu.dask.comm import PlaceBackend
 from jupyter_gpu.dask.process import security
-from jupyter_gpu.dask.rules.follow import steps
+from jupyter_gpu.dask.rules.follow import attached, steps
+from jupyter_gpu.dask.rules.targets import HERE
 from jupyter_gpu.dask.rules.words import Schedule, Work
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
@@ -37,7 +41,9 @@ from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import certificates
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.own_worker import visible_value
-from jupyter_gpu.remote.rules.keeping import usable
+from jupyter_gpu.remote.pod_workers import PodWorkers
+from jupyter_gpu.remote.rules.keeping import HERE as PLACE_HERE
+from jupyter_gpu.remote.rules.keeping import Choice
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +51,8 @@ LOOK = 1.0
 """Seconds between two looks after workers that ended or are held."""
 CONNECT = 10.0
 """Seconds that the scheduler may take to answer a new client."""
+AGAIN = 10.0
+"""Seconds after which a node is tried again that could not be used."""
 DAYS = 3650
 """Days that the certificate is valid: as long as a program may run."""
 
@@ -66,7 +74,7 @@ class UserClient(distributed.Client):
 class Worker:
     """A worker of one GPU."""
 
-    child: Child
+    child: Child | AwayWorker
     held: bool = False
     """Whether it only keeps results, as no other worker can take them."""
 
@@ -79,13 +87,20 @@ class Cluster:
         self._text = base64.b64encode(self._certificate.pem).decode()
         self._view, self._follower = view, ViewFollower(client)
         self._workers: dict[str, Worker] = {}
+        self._pods, self._away = PodWorkers(client), dict[str, Away]()
+        self._later: dict[str, float] = {}
+        """Places that could not be used, with the time at which it is tried again."""
         self._changed, self._turns = threading.Condition(), threading.Lock()
         self._ended = False
         self._own: Any = None
         self._page, pages = _pages(client())
-        self._scheduler = Child(Schedule(self._text, pages))
+        scheme = f"gpu{secrets.token_hex(4)}"
+        self._scheduler = Child(Schedule(self._text, scheme, pages))
+        self._backend: PlaceBackend | None = None
         try:
             self._scheduler.wait()
+            self._backend = PlaceBackend(scheme, HERE, self._scheduler.ready.gateway)
+            self._backend.register()
             self._own = self._client(set_as_default=False, name="jupyter-gpu")
             self.turn()
         except BaseException:
@@ -135,44 +150,83 @@ class Cluster:
                     self._own.close(timeout=1)
             for uuid in list(self._workers):
                 self._drop(uuid)
+            for away in self._away.values():
+                away.close()
+            self._pods.close()
             self._scheduler.end()
+            if self._backend is not None:
+                self._backend.forget()
 
     def turn(self) -> None:
         """Bring the workers in line with the GPUs."""
         with self._turns:
             self._bury()
             view, workers = self._view, self._workers
-            attached = {uuid: (uuid, milli) for uuid, milli in usable(view)}
+            gpus = attached(view)
             held = {uuid for uuid, worker in workers.items() if worker.held}
-            todo = steps(attached.keys(), workers.keys() - held, held)
-            started = {uuid: self._start(attached[uuid], view) for uuid in sorted(todo.start)}
-            for uuid, child in started.items():
-                try:
-                    child.wait()
-                except WorkerLost as error:
-                    log.warning("%s", error)
-                else:
-                    workers[uuid] = Worker(child)
-                    FOLLOWING.add(child.pid)
+            todo = steps(gpus.keys(), workers.keys() - held, held)
+            self._start(todo.start, gpus, view)
             self._hold(todo.resume, held=False)
             self._retire(todo.retire)
+            self._leave()
 
     def _client(self, **options: Any) -> distributed.Client:
         keys = security(self._certificate.pem)
         return UserClient(self._page, self._scheduler.address, security=keys, timeout=CONNECT, **options)
 
-    def _start(self, gpu: tuple[str, int], view: View) -> Child:
-        environment = {**os.environ, VISIBLE: visible_value(frozenset([gpu]), view)}
-        environment.pop(OURS, None)
-        name = f"{gpu[0]}/{os.urandom(3).hex()}"  # an earlier one of the same GPU may still be about to end
-        return Child(
-            Work(self._text, self._scheduler.address, name, tuple(folder or "." for folder in sys.path)), environment
-        )
+    def _start(self, uuids: frozenset[str], gpus: Mapping[str, Choice], view: View) -> None:
+        """Start workers, all at once; what could not start is tried again."""
+        started: dict[str, Child | AwayWorker] = {}
+        for uuid in sorted(uuids, key=lambda uuid: gpus[uuid].place):  # those of this node first
+            place = gpus[uuid].place
+            if time.monotonic() < self._later.get(place, 0):
+                continue
+            with self._tried(place):
+                word = self._word(gpus[uuid], view)
+                started[uuid] = work(word) if place == PLACE_HERE else self._at(place).start(word)
+        for uuid, child in started.items():
+            with self._tried(gpus[uuid].place):
+                child.wait()
+                self._workers[uuid] = Worker(child)
+                FOLLOWING.add(child.pid)
+
+    @contextmanager
+    def _tried(self, place: str) -> Iterator[None]:
+        """Say what went wrong, and try another node again later."""
+        try:
+            yield
+        except (WorkerLost, WorkerRefused, GpuError) as error:
+            log.warning("%s", error)
+            self._later[place] = 0 if place == PLACE_HERE else time.monotonic() + AGAIN
+
+    def _at(self, place: str) -> Away:
+        """Return the kernel of a place that starts workers, to whose gateway the scheduler's leads."""
+        if place not in self._away:
+            self._away[place] = away = Away(self._pods, place, self._text)
+            self._own.run_on_scheduler(_lead, place, *away.route)
+        return self._away[place]
+
+    def _word(self, gpu: Choice, view: View) -> Work:
+        """Return the first word to a worker of a GPU."""
+        scheduler, ((uuid, _),) = self._scheduler.ready, gpu.gpus
+        name = f"{uuid}/{os.urandom(3).hex()}"  # an earlier one of the same GPU may still be about to end
+        if gpu.place != PLACE_HERE:
+            return Work(self._text, scheduler.address, name, (), gpu.place, 0, uuid)
+        path, visible = tuple(folder or "." for folder in sys.path), visible_value(gpu.gpus, view)
+        return Work(self._text, scheduler.address, name, path, HERE, scheduler.gateway, visible)
 
     def _bury(self) -> None:
         """Forget workers that ended; another one starts for the same GPU."""
+        for away in self._away.values():
+            away.look()
         for uuid in [uuid for uuid, worker in self._workers.items() if not worker.child.lives]:
             self._drop(uuid, 0)
+
+    def _leave(self) -> None:
+        """End kernels of other nodes without workers, and lead nowhere in their place."""
+        for place in [place for place, away in self._away.items() if not away.workers]:
+            self._away.pop(place).close()
+            self._own.run_on_scheduler(_lead, place, "", 0)
 
     def _drop(self, uuid: str, grace: float = GRACE) -> None:
         child = self._workers.pop(uuid).child
@@ -246,6 +300,11 @@ def _pages(client: Client) -> tuple[str, tuple[str, ...]]:
         return "", ()
     path = rendezvous.dask_socket(Path(server.file).parent, name)
     return f"{server.base}{rendezvous.DASK}{name}/status", (str(path),)
+
+
+def _lead(place: str, address: str, port: int, dask_scheduler: Any) -> None:
+    """Lead the gateway beside the scheduler to that of another node, or nowhere (port 0)."""
+    dask_scheduler.gateway.lead(place, address, port)
 
 
 def _set_status(status: str, addresses: Sequence[str], dask_scheduler: Any) -> None:

@@ -18,16 +18,20 @@ from distributed.http.routing import RoutingApplication
 from tornado.httpserver import HTTPServer
 
 from jupyter_gpu.common import rendezvous
+from jupyter_gpu.dask.gateway import NotebookGateway
+from jupyter_gpu.dask.rules.targets import Target
 
 YOUNG = 60.0
 """Seconds in which a socket that nobody listens at may belong to a scheduler that is about to."""
 
 
 class UserScheduler(Scheduler):
-    """A scheduler with its pages at the socket ``pages``; ``None``: without."""
+    """A scheduler with its pages at the socket ``pages``; ``None``: without. The notebook's gateway is beside it."""
 
-    def __init__(self, pages: str | None, **settings: Any) -> None:
+    def __init__(self, pages: str | None, gateway: NotebookGateway, **settings: Any) -> None:
         self._pages = Path(pages) if pages else None
+        self.gateway = gateway
+        gateway.known = self.knows
         super().__init__(dashboard=bool(pages), **settings)
 
     def start_http_server(self, routes: Any, *_: Any, **__: Any) -> None:
@@ -36,6 +40,11 @@ class UserScheduler(Scheduler):
         if self._pages:
             remove_dead(self._pages.parent)
             self.http_server.add_socket(_listen(self._pages))
+
+    def knows(self, target: Target) -> bool:
+        """Tell whether a process of this node is the scheduler or one of its workers."""
+        address = f"{self.address.partition('://')[0]}://{target.place}:{target.port}"
+        return address == self.address or address in self.workers
 
     async def close(self, *reasons: Any, **settings: Any) -> None:
         """End it, and remove the socket."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import signal
 import ssl
 import sys
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 import dask
 from distributed.security import Security
 
+from jupyter_gpu.dask.comm import PlaceBackend
+from jupyter_gpu.dask.gateway import NotebookGateway
 from jupyter_gpu.dask.nodes import UserScheduler, UserWorker
+from jupyter_gpu.dask.rules.targets import HERE
 from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
 from jupyter_gpu.remote.rules.control import MAX_BYTES, read
 
-HOST = "127.0.0.1"
 PAGES = ("scheduler.prometheus", "scheduler.info", "scheduler.json", "health", "statics")
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 1,  # a task that ends its worker would end more of them
@@ -33,6 +36,8 @@ SETTINGS = {
 """A process that vanished is noticed soon."""
 DEATH = 20.0
 """Seconds that a worker lives without a scheduler."""
+LAST = 5
+"""Seconds that the end of a process may take."""
 
 
 def security(pem: bytes) -> Any:
@@ -48,19 +53,27 @@ async def serve(word: Schedule | Work) -> None:
     keys = security(base64.b64decode(word.certificate))
     leash = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, leash.set)
-    common: dict[str, Any] = {"security": keys, "protocol": "tls", "host": HOST}
+    common: dict[str, Any] = {"security": keys, "protocol": word.scheme}
+    gateway: NotebookGateway | None = None
     if isinstance(word, Schedule):
-        node: Any = UserScheduler(next(iter(word.pages), None), **common)
+        gateway = NotebookGateway(base64.b64decode(word.certificate))
+        await gateway.start()
+        PlaceBackend(word.scheme, HERE, gateway.port).register()
+        node: Any = UserScheduler(next(iter(word.pages), None), gateway, host=HERE, **common)
     else:
-        sys.path[:] = word.path
-        # Memory has no limit of its own: it is the program's, whose memory a worker's is.
+        sys.path[:] = word.path or sys.path
+        PlaceBackend(word.scheme, word.place, word.gateway).register()
+        # Memory has no limit of its own: it is the program's, or the pod's, whose memory a worker's is.
         common |= {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1}, "death_timeout": DEATH}
-        node = UserWorker(word.scheduler, name=word.name, **common)
+        node = UserWorker(word.scheduler, name=word.name, host=word.place, **common)
     async with node:
         with os.fdopen(os.dup(1), "wb") as answer:
-            answer.write(Ready(node.address).dump() + b"\n")
+            answer.write(Ready(node.address, gateway.port if gateway else 0).dump() + b"\n")
         ends = [asyncio.create_task(leash.wait()), asyncio.create_task(node.finished())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        signal.alarm(LAST)  # nobody may be left who would kill it, and none whom it could tell that it leaves
+    if gateway:
+        gateway.close()
 
 
 def main() -> None:

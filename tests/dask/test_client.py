@@ -146,7 +146,7 @@ def test_stranger_is_refused(kernel: Kernel) -> None:
     for context in (with_own, without):  # they do not care whose server it is
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for address in addresses:
-        host, port = address.removeprefix("tls://").split(":")
+        host, port = "127.0.0.1", address.rpartition(":")[2]
         for context in (with_own, without):
             with (
                 context.wrap_socket(socket.create_connection((host, int(port)), 5)) as stranger,
@@ -159,10 +159,10 @@ def test_stranger_is_refused(kernel: Kernel) -> None:
 
 
 def test_nothing_else_listens(kernel: Kernel, server: Server) -> None:
-    """Scheduler and worker have one port each; the pages are at a socket that the dashboard's link names."""
+    """A worker has one port, the scheduler one more, its gateway's; the pages are where the dashboard's link names."""
     kernel.run("gpu.resize(1); until(1)")
-    for pid in kernel.run("print(client.run_on_scheduler(os.getpid), *client.run(where).values())").split():
-        assert len(listening(int(pid))) == 1
+    pids = kernel.run("print(client.run_on_scheduler(os.getpid), *client.run(where).values())").split()
+    assert [len(listening(int(pid))) for pid in pids] == [2, 1]
     link = kernel.run("print(client.dashboard_link)")
     name = link.removeprefix("/jupyter-gpu/dask/").removesuffix("/status")
     assert rendezvous.dask_socket(server.runtime, name).is_socket()

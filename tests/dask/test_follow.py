@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.dask.rules.follow import Steps, steps
-from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
+from jupyter_gpu.dask.rules.follow import Steps, attached, steps
+from jupyter_gpu.dask.rules.targets import MAX_LINE, Target, read_target
+from jupyter_gpu.dask.rules.words import Attend, Attending, Await, Drop, Living, Ready, Schedule, Work
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Run
+from jupyter_gpu.remote.rules.keeping import HERE
+from tests.kernel.builders import gpu, view
 
+VIEW = view(1000)
 GPUS = st.frozensets(st.sampled_from("abcde"))
 
 
@@ -34,6 +46,45 @@ def test_examples() -> None:
 
 def test_words_there_and_back() -> None:
     """A key is in no representation."""
-    for word in (Schedule("c2VjcmV0", ("/x",)), Work("c2VjcmV0", "tls://1", "GPU-1", (".", "/x")), Ready("tls://1")):
-        assert control.read(word.dump(), Schedule, Work, Ready) == word
+    worker = Work("c2VjcmV0", "gpu1://here:1", "GPU-1", (".", "/x"), "w1", 0, "GPU-1")
+    words = (Schedule("c2VjcmV0", "gpu1", ("/x",)), worker, Ready("gpu1://w1:1", 2), Attend("c2VjcmV0", "w1"))
+    for word in (*words, Attending(1), Await("a"), Drop(("a",)), Living(())):
+        assert control.read(word.dump(), Schedule, Work, Ready, Attend, Attending, Await, Drop, Living) == word
         assert "c2VjcmV0" not in repr(word)
+    assert worker.scheme == "gpu1"
+
+
+def test_attached_gpus_of_all_nodes() -> None:
+    """Those of a node that is giving some back are none; nor are those of a worker that is not there yet."""
+    shares = tuple(GpuShare(uuid, 1000) for uuid in ("GPU-b", "GPU-a"))
+    there = PodWorker("w1", "node2", Relation.SWITCH, Stage.READY, 2000, shares)
+    seen = attached(replace(VIEW, workers=(there,)))
+    assert {uuid: gpu.place for uuid, gpu in seen.items()} == {gpu(0).uuid: HERE, "GPU-a": "w1", "GPU-b": "w1"}
+    assert seen["GPU-a"].gpus == {("GPU-a", 1000)}
+    for other in (there._replace(milli=1000), there._replace(stage=Stage.PULLING)):
+        assert attached(replace(VIEW, workers=(other,))).keys() == {gpu(0).uuid}
+
+
+@given(place=st.sampled_from(["here", "w1", "w4294967295"]), port=st.integers(1, 65535))
+def test_targets_there_and_back(place: str, port: int) -> None:
+    """A line names one place and one port."""
+    line = Target(place, port).line()
+    assert len(line) <= MAX_LINE
+    assert read_target(line) == Target(place, port)
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"offer\n", b"here:1", b"here:0\n", b"here:65536\n", b"w0:1\n", b"there:1\n", b"w1:1\nx"]
+)
+def test_line_that_leads_nowhere(line: bytes) -> None:
+    """It is refused."""
+    with pytest.raises(strict.FieldError):
+        read_target(line)
+
+
+def test_ports_of_gateways() -> None:
+    """Those of a worker's kernels follow that for large objects, one for each; on one machine it may be any."""
+    ports = range(101, 101 + control.CHANNELS * control.MAX_KERNELS, control.CHANNELS)
+    runs = [Run("0.0.0.0", "p", "s", (), "k", port, 133) for port in ports]
+    assert [run.dask for run in runs] == list(range(134, 142))
+    assert Run("127.0.0.1", "p", "s", (), "k").dask == 0

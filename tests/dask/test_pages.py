@@ -33,7 +33,7 @@ def scheduler(server: Server) -> Iterator[Child]:
     """Start a scheduler as a program of this server does."""
     pages = rendezvous.dask_socket(server.runtime, RUNS)
     certificate = base64.b64encode(certificates.make().pem).decode()
-    child = Child(Schedule(certificate, (str(pages),)))
+    child = Child(Schedule(certificate, "gpu1", (str(pages),)))
     try:
         child.wait()
         assert stat.S_IMODE(pages.stat().st_mode) == 0o600

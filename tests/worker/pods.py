@@ -41,7 +41,7 @@ from tests.shares.world import until
 
 SLOT = "slot-0000"
 KEYS = {"service": SERVICE, "worker": WORKER, "attached": ATTACHED, "allocated": ALLOCATED, "requested": REQUESTED}
-PORTS = 2 + control.CHANNELS * control.MAX_KERNELS
+PORTS = 2 + (control.CHANNELS + 1) * control.MAX_KERNELS
 
 
 def free_ports() -> int:

@@ -1,10 +1,19 @@
 """Pure: the words between a program and the processes that it starts for Dask, each one line of JSON in a pipe.
 
-    to a scheduler         {"schedule": {"certificate": "…", "pages": ["/…/….sock"]}}
-    to a worker            {"work": {"certificate": "…", "scheduler": "tls://…", "name": "GPU-…", "path": ["/…"]}}
-    from both, when ready  {"ready": {"address": "tls://127.0.0.1:40123"}}
+    to a scheduler         {"schedule": {"certificate": "…", "scheme": "gpu1f3a", "pages": ["/…/….sock"]}}
+    to a worker            {"work": {"certificate": "…", "scheduler": "gpu1f3a://here:40123", "name": "GPU-…",
+                                     "path": ["/…"], "place": "here", "gateway": 40124, "visible": "GPU-…"}}
+    from both, when ready  {"ready": {"address": "gpu1f3a://here:40125", "gateway": 40124}}
 
-``certificate`` has its secret key, too: all of them are processes of one program, and it goes through pipes only.
+A kernel in the pod of a worker is the parent of the Dask workers there. It is told, as the value of a call,
+
+    to serve a gateway     {"attend": {"certificate": "…", "place": "w1"}}     ─► {"attending": {"port": 47134}}
+    to start a worker      {"work": …}                                         ─► {"living": {"names": ["GPU-…"]}}
+    to wait for it         {"await": {"name": "GPU-…"}}                        ─► {"ready": …}
+    to end workers         {"drop": {"names": ["GPU-…"]}}, names or none       ─► {"living": {"names": ["GPU-…"]}}
+
+``certificate`` has its secret key, too: all of them are processes of one user. It goes through pipes and over
+connections with pinned keys only.
 """
 
 from __future__ import annotations
@@ -17,6 +26,8 @@ from jupyter_gpu.remote.rules.control import Word
 
 _TEXT = strict.text(200)
 _CERTIFICATE = strict.text(8000)
+_PORT = strict.integer(0, 65535)
+_NAMES = strict.list_of(_TEXT, 256)
 _PATH = strict.list_of(strict.text(4096), 100)
 
 
@@ -25,11 +36,16 @@ class Schedule(Word):
     """The first message to a scheduler."""
 
     certificate: str = field(repr=False)
+    scheme: str
     pages: tuple[str, ...] = ()
     """Where the socket of its pages will be; empty: nowhere."""
 
     kind = "schedule"
-    reads: ClassVar = {"certificate": _CERTIFICATE, "pages": strict.list_of(strict.text(4096), 1)}
+    reads: ClassVar = {
+        "certificate": _CERTIFICATE,
+        "scheme": _TEXT,
+        "pages": strict.list_of(strict.text(4096), 1),
+    }
 
 
 @dataclass(frozen=True)
@@ -40,10 +56,28 @@ class Work(Word):
     scheduler: str
     name: str
     path: tuple[str, ...]
-    """Where Python looks for modules."""
+    """Where Python looks for modules; empty: where it does by itself, as on another node."""
+    place: str
+    gateway: int
+    """The port of the gateway of its node; 0: its parent fills it in."""
+    visible: str
+    """The value of ``CUDA_VISIBLE_DEVICES``."""
 
     kind = "work"
-    reads: ClassVar = {"certificate": _CERTIFICATE, "scheduler": _TEXT, "name": _TEXT, "path": _PATH}
+    reads: ClassVar = {
+        "certificate": _CERTIFICATE,
+        "scheduler": _TEXT,
+        "name": _TEXT,
+        "path": _PATH,
+        "place": _TEXT,
+        "gateway": _PORT,
+        "visible": strict.label(1000),
+    }
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of all addresses."""
+        return self.scheduler.partition("://")[0]
 
 
 @dataclass(frozen=True)
@@ -51,6 +85,59 @@ class Ready(Word):
     """The answer of both, as soon as they can be used."""
 
     address: str
+    gateway: int = 0
+    """The port of the gateway that the scheduler has; 0 of a worker."""
 
     kind = "ready"
-    reads: ClassVar = {"address": _TEXT}
+    reads: ClassVar = {"address": _TEXT, "gateway": _PORT}
+
+
+@dataclass(frozen=True)
+class Attend(Word):
+    """The first word to a kernel of another node."""
+
+    certificate: str = field(repr=False)
+    place: str
+
+    kind = "attend"
+    reads: ClassVar = {"certificate": _CERTIFICATE, "place": _TEXT}
+
+
+@dataclass(frozen=True)
+class Attending(Word):
+    """The answer to it: the port of its gateway, for the notebook."""
+
+    port: int
+
+    kind = "attending"
+    reads: ClassVar = {"port": strict.integer(1, 65535)}
+
+
+@dataclass(frozen=True)
+class Await(Word):
+    """The wait for a worker that starts there."""
+
+    name: str
+
+    kind = "await"
+    reads: ClassVar = {"name": _TEXT}
+
+
+@dataclass(frozen=True)
+class Drop(Word):
+    """The end of some workers there, by name, or of none."""
+
+    names: tuple[str, ...]
+
+    kind = "drop"
+    reads: ClassVar = {"names": _NAMES}
+
+
+@dataclass(frozen=True)
+class Living(Word):
+    """The answer to it: the workers there that live."""
+
+    names: tuple[str, ...]
+
+    kind = "living"
+    reads: ClassVar = {"names": _NAMES}

@@ -38,7 +38,8 @@ MAX_KERNELS = 8
 MAX_LOADS = 64
 """GPUs of which a worker tells the load."""
 PORT = 47100
-"""The port of a worker pod's first process; those of its kernels follow, four for each."""
+"""The port of a worker pod's first process; those of its kernels follow, four for each, then one for large objects, and
+one for each kernel's Dask workers."""
 CHANNELS = 4
 """Ports of one kernel: shell, iopub, stdin, control."""
 _TEXT = strict.text(200)
@@ -261,6 +262,12 @@ class Run(Word):
         "interrupt": strict.integer(0, 86_400),
         "end": strict.integer(0, 86_400),
     }
+
+    @property
+    def dask(self) -> int:
+        """The port of its gateway for Dask; 0: any. Those of a worker's kernels follow the one for large objects."""
+        first = self.bulk - CHANNELS * MAX_KERNELS
+        return self.bulk + 1 + (self.port - first) // CHANNELS if self.bulk else 0
 
     def __repr__(self) -> str:
         return f"Run({self.address!r}, {self.public!r})"  # without what is secret
