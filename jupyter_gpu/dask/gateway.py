@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from jupyter_gpu.dask.rules.targets import HERE, MAX_LINE, OFFER, Target, read_target
 from jupyter_gpu.model import strict
@@ -45,6 +46,7 @@ class Gateway:
         }
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
+        self._open: WeakSet[asyncio.StreamWriter] = WeakSet()
         self.port = 0
         """Where processes of this node connect."""
 
@@ -58,6 +60,8 @@ class Gateway:
             server.close()
         for task in self._tasks:
             task.cancel()
+        for writer in list(self._open):
+            writer.close()
 
     async def reach(self, target: Target) -> Streams:
         """Return a connection that leads to a process; raises `OSError`."""
@@ -86,6 +90,7 @@ class Gateway:
         self, job: Callable[[Streams], Coroutine[Any, Any, None]], host: str, port: int, **by: Any
     ) -> int:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._open.add(writer)
             with suppress(OSError):
                 prepared(writer.get_extra_info("socket"))
             self.spawn(job((reader, writer)))
@@ -128,6 +133,7 @@ class NotebookGateway(Gateway):
         address, port = self._routes[place]
         by: dict[str, Any] = {"ssl": self._contexts[False], "ssl_handshake_timeout": HANDSHAKE}
         made = await asyncio.open_connection(address, port, limit=PIECE, **by)
+        self._open.add(made[1])
         prepared(made[1].get_extra_info("socket"))
         made[1].write(line)
         return made
