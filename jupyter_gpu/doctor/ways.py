@@ -11,7 +11,7 @@ from jupyter_gpu.model.errors import GpuError
 
 if TYPE_CHECKING:
     from jupyter_gpu.kernel.client import Client
-    from jupyter_gpu.remote.first_process import WorkerAddress
+    from jupyter_gpu.remote.first_process import Questions, WorkerAddress
 
 _PATIENCE = 5.0
 """Seconds that a worker may take."""
@@ -37,12 +37,29 @@ def try_ways(client: Client) -> Tried:
 
 
 def _try(worker: str, address: WorkerAddress) -> Way:
-    from jupyter_gpu.remote.first_process import ask
+    from jupyter_gpu.remote.first_process import questions
     from jupyter_gpu.remote.rules.control import Kill
 
     begin = time.monotonic()
     try:
-        ask(address, Kill(_NOBODY), _PATIENCE)
+        with questions(address, _PATIENCE) as asking:
+            asking.ask(Kill(_NOBODY))
+            passed = time.monotonic() - begin
+            return Way(worker, passed, unlike=_unlike(asking))
     except GpuError as error:
         return Way(worker, trouble=str(error))
-    return Way(worker, time.monotonic() - begin)
+
+
+def _unlike(asking: Questions) -> str:
+    """Return why this Python and its packages do not go with the worker's; empty if they do, or it does not say."""
+    from jupyter_gpu.remote import PYTHON, versions
+    from jupyter_gpu.remote.errors import WorkerRefused
+    from jupyter_gpu.remote.rules import packages
+    from jupyter_gpu.remote.rules.control import Check, Checked, wrong_python
+
+    try:
+        there = asking.ask(Check())
+    except WorkerRefused:  # it is older than the word
+        return ""
+    assert isinstance(there, Checked)
+    return wrong_python(there.python, PYTHON) or packages.refusal(versions.installed(), there.packages)

@@ -61,6 +61,8 @@ def prepare(
         space[CALL] = (function, tuple(arguments), dict(named or {}))  # by name: functions are those of this namespace
         try:
             found = codec.measure(space, {CALL})
+            if CALL in found.failed:
+                raise _unsent_part(space, found.failed)
             if found.failed:
                 raise _unsent(found.failed)
             return Prepared(codec.chunks(space, found, found.pickled), found.uses.modules)
@@ -133,6 +135,18 @@ def _unsent(why: Mapping[str, str]) -> CannotSend:
     if name == CALL:
         return CannotSend(gettext("The function or one of its arguments cannot be sent: %1.", reason))
     return CannotSend(gettext("%1, which the function uses, cannot be sent: %2.", name, reason))
+
+
+def _unsent_part(space: Namespace, why: Mapping[str, str]) -> CannotSend:
+    """Return the error for a call that cannot be sent, with the part of it that cannot: the function or an argument."""
+    function, arguments, named = space[CALL]
+    parts = [(str(key), value) for key, value in (*enumerate(arguments, 1), *named.items())]
+    for name, value in parts:
+        space[CALL] = value
+        if failed := codec.measure(space, {CALL}, follow=False).failed:
+            called = getattr(function, "__name__", type(function).__name__)
+            return CannotSend(gettext("Argument %1 of %2 cannot be sent: %3.", name, called, failed[CALL]))
+    return _unsent(why)
 
 
 def _pulled(

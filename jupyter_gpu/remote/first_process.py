@@ -20,7 +20,7 @@ from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.service import MAX_WORKERS, read_key, read_worker_id
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Killed, Load, Loads, Look, Refused, Running, Started, Word
+from jupyter_gpu.remote.rules.control import Checked, Killed, Load, Loads, Look, Refused, Running, Started, Word
 
 PATIENCE = 30.0
 """Seconds that a worker may take to answer before it counts as unreachable; it may have to start a kernel."""
@@ -62,7 +62,7 @@ class WorkerAddress:
         return made
 
 
-Answer = Started | Killed | Running | Loads
+Answer = Started | Killed | Running | Loads | Checked
 
 
 class Questions:
@@ -83,7 +83,7 @@ class Questions:
         if self._socket not in events:
             raise lost(self._address, self._monitor if self._monitor in events else None)
         try:
-            answer = control.read(self._socket.recv(), Started, Killed, Running, Loads, Refused)
+            answer = control.read(self._socket.recv(), Started, Killed, Running, Loads, Checked, Refused)
         except strict.FieldError as error:
             raise WorkerLost(
                 gettext("The answer of the worker on %1 cannot be read: %2", self._address.where, error)

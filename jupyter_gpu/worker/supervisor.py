@@ -24,10 +24,12 @@ import zmq
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.reservation import ReservationOwner
-from jupyter_gpu.remote import PYTHON
+from jupyter_gpu.remote import PYTHON, versions
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import (
     Allow,
+    Check,
+    Checked,
     KernelOf,
     Kill,
     Killed,
@@ -202,7 +204,7 @@ class Supervisor:
                 return
             client, *parts = self._socket.recv_multipart()
             try:
-                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look, Load)
+                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look, Load, Check)
             except strict.FieldError as error:
                 self._send(client, Refused(str(error)))
                 continue
@@ -213,6 +215,8 @@ class Supervisor:
                 self._send(client, Running(tuple(KernelOf(name, known.owner) for name, known in self._kernels.items())))
             elif isinstance(word, Load):
                 self._ask_loads(client)
+            elif isinstance(word, Check):
+                self._send(client, Checked(PYTHON, versions.installed()))
             elif isinstance(word, Start):
                 self._start(client, word)
 

@@ -35,6 +35,13 @@ def test_way_to_a_worker(tried: Tried, level: Level, said: str) -> None:
     assert said in finding.text
 
 
+def test_worker_with_other_packages() -> None:
+    """It answers, but no value could be read there."""
+    answers, unlike = judge_ways(TWO, Tried([Way("w1", 0.0034, unlike="The worker has numpy 1 and this process 2.")]))
+    assert (answers.level, unlike.level, unlike.about) == (Level.OK, Level.PROBLEM, "worker")
+    assert unlike.text == "node2: The worker has numpy 1 and this process 2."
+
+
 @pytest.mark.parametrize(
     ("missing", "level", "said"),
     [

@@ -17,6 +17,8 @@ from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import (
     Allow,
+    Check,
+    Checked,
     KernelOf,
     Kill,
     Killed,
@@ -35,7 +37,7 @@ from jupyter_gpu.remote.rules.control import (
 )
 
 KINDS: tuple[type[Word], ...] = (
-    *(Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow, Look, Running, Load, Loads),
+    *(Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow, Look, Running, Load, Loads, Check, Checked),
 )
 KEY = "a" * 40
 OWNER = ReservationOwner(7, 70, 700)
@@ -58,6 +60,8 @@ words = st.one_of(
     st.builds(Refused, texts),
     st.just(Look()),
     st.just(Load()),
+    st.just(Check()),
+    st.builds(Checked, texts, st.dictionaries(texts, texts, max_size=8)),
     st.dictionaries(texts, loads, max_size=8).map(Loads),
     st.builds(Running, st.lists(st.builds(KernelOf, texts, owners), max_size=8).map(tuple)),
     st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),
@@ -115,6 +119,13 @@ def test_loads_have_a_limit() -> None:
         "x" * 90 + str(number): GpuLoad(99.99999999999999, 2**53 - 1, 1000, 99999.99999999999) for number in range(64)
     }
     assert read(Loads(whole).dump(), Loads) == Loads(whole)
+
+
+def test_versions_have_a_limit() -> None:
+    """A worker cannot fill the doctor's answer."""
+    many = {f"package{number}": "1" for number in range(control.MAX_PACKAGES + 1)}
+    with pytest.raises(FieldError, match="at most 64 packages"):
+        read(Checked("3.11", many).dump(), Checked)
 
 
 def test_secret_key_is_in_no_log() -> None:

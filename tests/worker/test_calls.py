@@ -108,7 +108,8 @@ def test_error_that_cannot_be_sent(kept: Connection) -> None:
     ("code", "arguments", "reason"),
     [
         ("import threading; lock = threading.Lock()\ndef f(): return lock", [], "lock, which the function uses"),
-        ("def f(x): return x", [iter_nothing()], "one of its arguments cannot be sent: .*generator"),
+        ("def f(x, y): return x", [1, iter_nothing()], "Argument 2 of f cannot be sent: .*generator"),
+        ("import threading\ndef f(x=threading.Lock()): return x", [], "The function or one of its arguments"),
     ],
 )
 def test_what_cannot_be_sent_is_not_called(kept: Connection, code: str, arguments: list[Any], reason: str) -> None:
@@ -116,6 +117,8 @@ def test_what_cannot_be_sent_is_not_called(kept: Connection, code: str, argument
     here = space(code)
     with pytest.raises(CannotSend, match=reason):
         call(kept, here, here["f"], arguments)
+    with pytest.raises(CannotSend, match=r"Argument there of f cannot be sent: .*generator"):
+        prepare(here, here["f"], [], {"there": iter_nothing()})
     assert "_gpu_call" not in here
 
 

@@ -17,12 +17,12 @@ from ipykernel.kernelapp import IPKernelApp
 from zmq.utils.monitor import recv_monitor_message
 
 from jupyter_gpu.kernel.blocks import owner
-from jupyter_gpu.remote import codec
+from jupyter_gpu.remote import PYTHON, codec, versions
 from jupyter_gpu.remote.connection import Connection, Listener, Message
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.first_process import WorkerAddress, ask, look
 from jupyter_gpu.remote.local_worker import LocalWorker
-from jupyter_gpu.remote.rules.control import Kill, Start, Started
+from jupyter_gpu.remote.rules.control import Check, Checked, Kill, Start, Started
 from jupyter_gpu.worker.kernel_app import GpuKernelApp
 from jupyter_gpu.worker.messages import GpuKernel
 from tests.remote.spaces import space
@@ -319,3 +319,8 @@ def test_subscription_that_the_kernel_did_not_notice(worker: LocalWorker, connec
     other = Connection(worker.address, "own", "/")
     assert ran(other, "print('heard')") == "heard\n"
     other.close()
+
+
+def test_versions_are_told(worker: LocalWorker) -> None:
+    """The first process says them without a kernel."""
+    assert ask(worker.address, Check()) == Checked(PYTHON, versions.installed())

@@ -94,6 +94,7 @@ def test_terminal_and_doctor(kernel: Kernel, pods: TwoPods) -> None:
     said = pods.server.cli("doctor").stdout
     assert "2 GPUs here and 2 GPUs on other nodes" in said
     assert "The worker on node2 answers in" in said
+    assert "node2: " not in said  # the same packages
     pods.server.cli("resize", "1", "--placement", "local")
     assert pods.requested.wish.placement == "local"
     await_(lambda: pods.server and not pods.server.status()["elsewhere"])

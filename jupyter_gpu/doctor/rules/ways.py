@@ -14,6 +14,10 @@ _PORTS = (
     "Its ports 47100 to 47133 must be open to this pod: ask your administrator whether a NetworkPolicy closes them."
 )
 
+_VERSIONS = (
+    "Kernels of another environment than this one may still go with it: they are compared when one starts there."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -25,6 +29,8 @@ class Way:
     """Time until it had answered, with the handshake."""
     trouble: str = ""
     """Why there was no answer; empty: there was one."""
+    unlike: str = ""
+    """Why its Python or packages do not go with those of this program; empty: they do, or it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,10 @@ def judge_ways(view: View, tried: Tried) -> Iterator[Finding]:
         return
     ways: Mapping[str, Way] = {way.worker: way for way in tried.ways}
     for worker in ready:
-        yield _way(worker.node, ways.get(worker.id))
+        way = ways.get(worker.id)
+        yield _way(worker.node, way)
+        if way is not None and way.unlike:
+            yield Finding(Level.PROBLEM, "worker", f"{worker.node}: {way.unlike}", _VERSIONS)
 
 
 def _way(node: str, way: Way | None) -> Finding:

@@ -37,6 +37,8 @@ MAX_KERNELS = 8
 """Kernels of a worker at a time."""
 MAX_LOADS = 64
 """GPUs of which a worker tells the load."""
+MAX_PACKAGES = 64
+"""Packages whose versions a worker tells."""
 PORT = 47100
 """The port of a worker pod's first process; those of its kernels follow, four for each, then one for large objects, and
 one for each kernel's Dask workers."""
@@ -223,6 +225,37 @@ class Loads(Word):
 
 
 @dataclass(frozen=True)
+class Check(Word):
+    """A doctor that asks what the notebook must have in the same version."""
+
+    kind = "check"
+    reads: ClassVar = {}
+
+
+def read_versions(value: Any, key: str) -> dict[str, str]:
+    """Read versions by package; raises `FieldError`."""
+    body = strict.an_object(value, key)
+    if len(body) > MAX_PACKAGES:
+        raise strict.FieldError(gettext("%1 must have at most %2 packages.", repr(key), MAX_PACKAGES), key)
+    return {_TEXT(name, key): _TEXT(version, key) for name, version in body.items()}
+
+
+@dataclass(frozen=True)
+class Checked(Word):
+    """The answer to it: the version of Python, and those of packages that are compared."""
+
+    python: str
+    packages: Mapping[str, str]
+
+    kind = "checked"
+    reads: ClassVar = {"python": _TEXT, "packages": read_versions}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its fields."""
+        return {"python": self.python, "packages": dict(self.packages)}
+
+
+@dataclass(frozen=True)
 class Refused(Word):
     """The answer to what cannot be done."""
 
@@ -284,15 +317,22 @@ def read(data: bytes, *kinds: type[T]) -> T:
     return word(**{name: strict.required(fields, name, reads) for name, reads in word.reads.items()})
 
 
+def wrong_python(there: str, here: str) -> str:
+    """Return why the Pythons of a worker and a notebook do not go together; empty if they do."""
+    if there == here:
+        return ""
+    return gettext(
+        "The worker has Python %1 and this notebook %2: functions of one cannot be read by the other. "
+        "Use a notebook image with the same Python for both.",
+        strict.printable(there, 20),
+        strict.printable(here, 20),
+    )
+
+
 def refusal(start: Start, python: str, kernels: int) -> str:
     """Return why a worker with some Python and some kernels does not start another one; empty if it does."""
-    if start.python != python:
-        return gettext(
-            "The worker has Python %1 and this notebook %2: functions of one cannot be read by the other. "
-            "Use a notebook image with the same Python for both.",
-            python,
-            strict.printable(start.python, 20),
-        )
+    if why := wrong_python(python, start.python):
+        return why
     if kernels >= MAX_KERNELS:
         return gettext("The worker has %1 kernels, as many as it may have: end one of the notebooks.", kernels)
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from ast import literal_eval
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -65,7 +66,11 @@ def worker(corner: World) -> PodState:
 
 def test_worker_that_is_refused(corner: World, kernel: NotebookKernel) -> None:
     """The user reads why: a quota first, then an image that the other node does not have; then it runs."""
+    corner.kubectl("delete", "quota", "small", "--ignore-not-found")
+    kernel.run("gpu.resize(0)")
     corner.kubectl("create", "quota", "small", "--hard=count/pods=2")
+    with suppress(LookupError):  # one of an earlier try is kept for a while, and the quota lets no other come
+        corner.kubectl("delete", "pod", worker(corner).name)
     used = ("get", "quota", "small", "-o", "jsonpath={.status.used}")
     until(lambda: "2" in corner.kubectl(*used), SECONDS, "the quota to count", every=0.2)
     with corner.cluster.node(corner.two).without_image(corner.product.notebook):
