@@ -39,38 +39,41 @@ OWNERS = ("ann", "bob")
 GUEST = "eve"
 GPU = "GPU-0"
 ROUNDS, SECONDS = 6, 4.0
-_MS, _SIMULATED = 1_000, 60
+_MS, _SIMULATED = 1_000, 300
 _FORM = struct.Struct("<BBHIQQQ")
 _ROOT = Path(__file__).parents[1]
 
 
 def run() -> Sequence[Figure]:
-    """Measure for about a minute."""
-    return [*(figure for part in (0.2, 0.4, 0.71, 0.9) for figure in _simulated(part)), *_real()]
+    """Measure for about a minute and a half."""
+    usual = (figure for part in (0.1, 0.2, 0.4, 0.71, 0.9) for figure in _simulated(part, _MS))
+    longer = (figure for kernel in (2 * _MS, 10 * _MS) for figure in _simulated(0.2, kernel))
+    return [*usual, *longer, *_real()]
 
 
 # --- in simulated time ------------------------------------------------------------------------------------------------
 
 
-def _simulated(part: float) -> Iterator[Figure]:
-    """Compare two owners of half a GPU that use ``part`` of it on average, in bursts; the guest has kernels of 1 ms."""
-    without, with_it = (_simulate(part, guest=guest) for guest in (False, True))
-    name = f"lending: owners at {part:.0%} of their shares wait beside a guest"
+def _simulated(part: float, kernel: int) -> Iterator[Figure]:
+    """Compare two owners of half a GPU that use ``part`` of it on average, in bursts, without and with a guest."""
+    without, with_it = (_simulate(part, guest=guest) for guest in (None, kernel))
+    name = f"lending: owners at {part:.0%} of their shares, guest with kernels of {kernel // _MS} ms"
     for at in (50, 99):
         before, after = (percentile(_waits(uses), at) for uses in (without, with_it))
         goal = GOAL * before if at == 99 else None
-        yield Figure(f"{name}, p{at} (simulated)", "ms", after, COMMAND, goal, before)
+        yield Figure(f"{name}: wait, p{at} (simulated)", "ms", after, COMMAND, goal, before)
+    before, after = (percentile(_times(uses), 99) for uses in (without, with_it))
+    yield Figure(f"{name}: wait and burst, p99 (simulated)", "ms", after, COMMAND, None, before)
     idle = 100 - 100 * sum(use.work for use in without.values()) / (_SIMULATED * 1_000_000)
     used = 100 * with_it[GUEST].work / (_SIMULATED * 1_000_000)
-    yield Figure(
-        f"lending: time that the guest has, of what {part:.0%} leave (simulated)", "%", used, COMMAND, None, idle
-    )
+    yield Figure(f"{name}: time that it has, of what they leave (simulated)", "%", used, COMMAND, None, idle)
 
 
-def _simulate(part: float, *, guest: bool) -> Mapping[str, ProgramUse]:
+def _simulate(part: float, *, guest: int | None) -> Mapping[str, ProgramUse]:
+    """Run the owners, beside a guest with kernels of that length, if any."""
     mean = part * 50 * _MS
     programs = {name: SimulatedProgram(500, _bursts(name, mean), 250, silent=True) for name in OWNERS}
-    more = {GUEST: hog(0, _SIMULATED)} if guest else {}
+    more = {GUEST: hog(0, _SIMULATED, guest)} if guest else {}
     return Simulation(programs | more, Timing(), handover=100).run(_SIMULATED * 1_000_000)
 
 
@@ -79,6 +82,11 @@ def _bursts(seed: str, mean: float) -> tuple[tuple[int, int], ...]:
     draw = random.Random(seed)
     moments = (100 * _MS * number + draw.randrange(100 * _MS) for number in range(10 * _SIMULATED))
     return tuple((moment, max(250, round(draw.gammavariate(2, mean / 2)))) for moment in moments)
+
+
+def _times(uses: Mapping[str, ProgramUse]) -> list[float]:
+    """Return how long each burst took from its moment to its end, in ms: what users of a service see."""
+    return [time / _MS for name in OWNERS for time in uses[name].times]
 
 
 def _waits(uses: Mapping[str, ProgramUse]) -> list[float]:

@@ -69,7 +69,7 @@ def change(view: View) -> str:
 def _words(item: PodGpu) -> str:
     part = "" if item.milli == MILLI_PER_GPU else f" ({format_gpus(item.milli)} of it)"
     if not item.milli:
-        part = " (while others leave it idle)"
+        part = " (lent while others rest)"
     state = "" if item.state is GpuState.ATTACHED else f" {item.state}"
     users = f": {', '.join(dict.fromkeys(user.name for user in item.users))}" if item.users else ""
     return f"GPU {item.gpu.index}{part}{state}{users}"
@@ -81,8 +81,10 @@ def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Styled
     rows = [_load(item, load or GpuLoad(None, None), style)]
     if share is not None:
         rows.append([StyledText(f"       {in_short(ShareReport.of(share, item.gpu.index))}", "dim")])
-    elif item.milli < MILLI_PER_GPU:
+    elif item.milli and item.milli < MILLI_PER_GPU:
         rows.append([StyledText(f"       {format_gpus(item.milli)} of it", "dim")])
+    if not item.milli:
+        rows.append([StyledText("       lent while others rest: may pause at any moment", "dim")])
     if item.state is not GpuState.ATTACHED:
         rows.append([StyledText(f"       {item.state}", "alarm")])
     if item.users:

@@ -189,7 +189,7 @@ def _limit(view: View) -> list[str]:
 def _yours(item: PodGpu, now: float) -> str:
     part = f"{format_gpus(item.milli)} of it" if item.milli < MILLI_PER_GPU else "exclusive"
     if not item.milli:
-        part = "while others leave it idle"
+        part = "lent while others rest, may pause at any moment"
     if item.strangers:
         part = f"{'all of it' if item.milli == MILLI_PER_GPU else part}, others use it too"
     if item.idle_since is not None:

@@ -53,6 +53,6 @@ def test_guest_is_told_when_it_runs() -> None:
     view = View.from_json(CASE["view"])
     guest = replace(view, gpus=(view.gpus[0]._replace(milli=0), *view.gpus[1:]))
     rows = repr(GpuStatus(guest, at=0)).splitlines()[1:]
-    assert ["while others leave it idle" in row for row in rows] == [True, False]
-    assert "GPU 0 (while others leave it idle)" in change(guest)
+    assert ["lent while others rest, may pause at any moment" in row for row in rows] == [True, False]
+    assert "GPU 0 (lent while others rest)" in change(guest)
     assert View.from_json(guest.to_json()) == guest

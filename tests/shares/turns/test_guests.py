@@ -3,20 +3,24 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.lib.simulated_gpu import SimulatedProgram, Simulation, hog
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Grant, Revoke
 from jupyter_gpu_node.shares.rules.turns.actions import Send
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import GpuBooks
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
+from jupyter_gpu_node.shares.rules.turns.guests import LATE, LONGEST_PAUSE, PAUSE
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
-from jupyter_gpu_node.shares.rules.turns.ledger import Debt
-from jupyter_gpu_node.shares.rules.turns.order import GUEST_LEASE
+from jupyter_gpu_node.shares.rules.turns.ledger import Debt, Ledger
+from jupyter_gpu_node.shares.rules.turns.order import GUEST_LEASE, TurnOrdering
+from jupyter_gpu_node.shares.rules.turns.rule import Rule
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnGrant, TurnOrder, TurnRevoke
+from jupyter_gpu_node.shares.rules.turns.turn_state import TurnShare
 
 TIMING = Timing()
 MS = 1_000
@@ -27,6 +31,8 @@ _steps = st.lists(
     st.tuples(st.sampled_from(["ask", "release", "again", "charge"]), st.sampled_from([*OWNERS, "eve"]), _amounts),
     max_size=30,
 )
+_pauses = st.sampled_from([0, 900, 4_000, 20_000, 90_000])
+_lates = st.sampled_from([0, 2_000, LATE, LATE + 1, 10_000, 400_000])
 
 
 @dataclass
@@ -141,6 +147,133 @@ def test_a_guest_that_goes_at_once_changes_nothing_for_owners(steps: list[tuple[
 def _plain(order: TurnOrder) -> tuple[object, ...]:
     """Return an order without the number of its turn, as the guest has turns, too."""
     return type(order), order.share, getattr(order, "until", 0)
+
+
+@dataclass
+class LateWorld:
+    """Two owners, and a guest that always has work and gives the GPU back late, by ``lates`` in turn."""
+
+    lates: list[int]
+    arbiter: Arbiter = field(default_factory=lambda: Arbiter(TIMING, 0))
+    now: int = 0
+    turn: int = 0
+    """Number of the guest's last turn."""
+    asked: int | None = None
+    """Time when the guest was asked for the GPU."""
+    rest: int = 0
+    """Time without work of owners since the guest's last turn."""
+    late: int = 0
+    """Time for which owners waited in that turn after it was late."""
+
+    def follow(self, orders: Iterable[TurnOrder]) -> None:
+        """Check that the guest has paused for long enough, whenever it is given the GPU."""
+        for order in orders:
+            if isinstance(order, TurnRevoke) and order.share == "eve":
+                self.asked = self.now
+            elif isinstance(order, TurnGrant) and order.share == "eve" and order.turn != self.turn:
+                assert self.rest >= min(PAUSE * self.late, LONGEST_PAUSE)
+                self.turn, self.late = order.turn, 0
+
+    def pass_to(self, moment: int) -> None:
+        """Let the time pass."""
+        while self.now < moment:
+            gives = [] if self.asked is None else [self.asked + self.lates[self.turn % len(self.lates)]]
+            wakes = [] if self.arbiter.wake is None else [max(self.now + 1, self.arbiter.wake)]
+            before, self.now = self.now, max(self.now, min([moment, *gives, *wakes]))
+            self._count(before)
+            if gives and self.now >= gives[0]:
+                self.asked, self.rest = None, 0
+                self.follow(self.arbiter.release("eve", self.now, 0))
+            else:
+                self.follow(self.arbiter.tick(self.now))
+
+    def _count(self, before: int) -> None:
+        if all(self.arbiter.shares[name].want is None for name in OWNERS):
+            self.rest += self.now - before
+        elif self.asked is not None:
+            self.late += max(0, self.now - max(before, self.asked + LATE))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["ask", "release"]), st.sampled_from([*OWNERS]), _pauses), max_size=12),
+    st.lists(_lates, min_size=1, max_size=4),
+)
+def test_a_late_guest_waits_until_owners_have_rested_for_many_times_as_long(
+    steps: list[tuple[str, str, int]], lates: list[int]
+) -> None:
+    """However late it is, and whatever owners do: from turn to turn, that is the least."""
+    world = LateWorld(lates)
+    world.follow(world.arbiter.put({**OWNERS, "eve": 0}, 0))
+    world.follow(world.arbiter.ask("eve", 0))
+    for step, name, amount in steps:
+        world.pass_to(world.now + amount)
+        act = world.arbiter.ask if step == "ask" else world.arbiter.release
+        world.follow(act(name, world.now))
+    for name in OWNERS:
+        world.follow(world.arbiter.release(name, world.now))
+    while world.arbiter.holder != "eve":
+        assert world.arbiter.wake is not None, "it has the GPU again in the end"
+        world.pass_to(world.arbiter.wake)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 4_000), st.integers(250, 1_000))
+def test_second_owner_does_not_wait_for_the_guest_too(gap: int, kernel: int) -> None:
+    """The time for which the first one waited for the guest comes off its first turn, where that is cut."""
+
+    def wait(**guest: SimulatedProgram) -> int:
+        owners = {
+            name: SimulatedProgram(500, [(at, 8 * MS)], 250, silent=True)
+            for name, at in (("ann", 1_000 * MS), ("bob", 1_000 * MS + gap))
+        }
+        return Simulation(owners | guest, TIMING, handover=100).run(1_100 * MS)["bob"].waits[0]
+
+    assert wait(eve=hog(0, 2, kernel)) < wait() + 1 * MS
+
+
+def test_time_that_a_guest_takes_makes_no_burst_a_longer_one() -> None:
+    """An owner that waited for long for a guest is no hog for that; and it keeps the shortest turn."""
+    ledger = Ledger(500, TIMING, 50 * MS)
+    order = TurnOrdering(TIMING)
+    fresh, delayed = TurnShare("ann", ledger), TurnShare("bob", ledger, delayed=3_600_000 * MS)
+    assert order.rank(delayed, 0) == order.rank(fresh, 0)
+    delayed.had = TIMING.least - 1
+    assert order.rank(delayed, 0) == order.rank(fresh, 0)
+
+
+def test_pause_of_one_guest_is_not_that_of_another() -> None:
+    """A guest that was late waits; another one that comes has done nothing."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"ann": 1000, "eve": 0}, 0)
+    arbiter.ask("eve", 0)
+    arbiter.ask("ann", 0)
+    arbiter.release("eve", LATE + 10, 0)
+    assert arbiter.release("ann", 20 * MS) == ()
+    assert arbiter.holder is None
+    assert arbiter.wake == 20 * MS + 10 * PAUSE
+    assert not arbiter.fits("eve", (), 20 * MS, strictly=False)
+    arbiter.put({"fay": 0}, 20 * MS)
+    assert [order.share for order in arbiter.ask("fay", 20 * MS)] == ["fay"]
+    arbiter.release("fay", 20 * MS + 10 * PAUSE - 1)
+    assert [order.share for order in arbiter.tick(20 * MS + 10 * PAUSE)] == ["eve"]
+
+
+def test_owner_that_may_not_run_here_waits_for_no_guest() -> None:
+    """A program that must have other GPUs at the same time waits for these: the guest is not late by that."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"ann": 500, "bob": 500, "eve": 0}, 0)
+    arbiter.apply_rule(Rule(barred=frozenset({"ann", "eve"})), 0)
+    arbiter.ask("ann", 0)
+    arbiter.ask("eve", 0)
+    assert arbiter.holder is None
+    assert arbiter.wake is None
+    arbiter.apply_rule(Rule(barred=frozenset({"ann"})), 10 * MS)
+    assert arbiter.holder == "eve"
+    arbiter.ask("bob", 20 * MS)
+    arbiter.release("eve", 20 * MS + LATE, 0)
+    assert arbiter.shares["ann"].delayed == 0
+    assert arbiter.shares["bob"].delayed == LATE
+    assert arbiter.shares["eve"].pause == 0
 
 
 def test_a_guest_uses_what_is_left_and_owes_nothing() -> None:

@@ -187,7 +187,8 @@ class Arbiter:
         one = self._shares[share]
         if one.want is None:
             one.since = now
-            one.had = 0 if now - one.ended >= self._rest_of(one) else one.had
+            if now - one.ended >= self._rest_of(one):
+                one.had = one.delayed = 0
         one.want = want
         return self._decide()
 
@@ -250,7 +251,7 @@ class Arbiter:
         self._pass(now)
         one, holder = self._shares[share], self._turn.share if self._turn else None
         others = [other for other in self._waiting() if other.name not in members]
-        if self.rests(now):
+        if self.rests(now) or one.pause:
             return False
         if not strictly:
             rivals = [*others, holder] if holder and holder.name not in members else others
@@ -270,7 +271,7 @@ class Arbiter:
         """Time when something changes by itself; None: never. The GPU is at rest while no share wants it."""
         turn = self._turn
         if turn is None:
-            return self._opens if self._rivals() else None
+            return self._opens if self._rivals() else self._pause_ends()
         if turn.asked is not None:
             return None if turn.reported else turn.asked + max(self.timing.grace, turn.grace)
         waiting = self._rivals()
@@ -332,8 +333,13 @@ class Arbiter:
         return waiting_shares(self._shares.values(), self._turn)
 
     def _rivals(self) -> list[TurnShare]:
-        """Return the waiting shares that may be given the GPU: no guest's while another share has it."""
+        """Return the waiting shares that may be given the GPU: no guest's while another share has it, or in a pause."""
         waiting, barred = self._waiting(), self._rule.barred
-        if self._turn and not self._turn.share.guest:
-            waiting = [one for one in waiting if not one.guest]
+        held = self._turn is not None and not self._turn.share.guest
+        waiting = [one for one in waiting if not one.guest or not (held or one.pause)]
         return [one for one in waiting if one.name not in barred] if barred else waiting
+
+    def _pause_ends(self) -> int | None:
+        """Return when the first of the guests that wait may have the GPU, which nobody else wants."""
+        pauses = [one.pause for one in self._waiting() if one.pause and one.name not in self._rule.barred]
+        return max(self._opens, self._now + min(pauses)) if pauses else None

@@ -9,11 +9,13 @@ close to its part of the GPU; its saved time is exactly what tells it from a hog
 A share that saved for long can spend for long, and would keep a small share waiting the longest. So a burst that goes
 on leaves a quarter of the time to the others with a claim, in turn: they wait for some leases, not until it has ended.
 
-A guest comes after all others, with or without a claim. Its turns are short, and end as soon as any of them has work.
+A guest comes after all others, with or without a claim. Its turns are short, and end as soon as any of them has work;
+what that costs the others: `guests`.
 """
 
 from __future__ import annotations
 
+from . import guests
 from .ledger import NEITHER, SAVER
 from .rule import Rule
 from .timing import Timing
@@ -96,7 +98,8 @@ class TurnOrdering:
 
     def _had(self, one: TurnShare) -> int:
         """Return what it had since its demand began, in powers of two."""
-        return (4 * one.had // self._timing.lease).bit_length()
+        had = one.had + guests.counted(one, self._timing)
+        return (4 * had // self._timing.lease).bit_length()
 
     def presses(self, holder: TurnShare, waiting: list[TurnShare], now: int) -> bool:
         """Tell whether a share with saved time waits and comes before the holder, whose lease has not ended yet."""

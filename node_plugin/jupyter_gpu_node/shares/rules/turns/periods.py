@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from . import guests
 from .order import TurnOrdering
 from .rule import Rule
 from .switching import SwitchingCost
@@ -63,6 +64,8 @@ class Periods:
 
     def _charge(self, end: int, turn: Turn | None, rule: Rule) -> None:
         start, self.now = self.now, end
+        owners = [one for one in self._waiting(turn) if not one.guest and one.name not in rule.barred]
+        guests.charge(turn, owners, self._shares.values(), start, end)
         if start < end and turn:
             waits = rivals = self._waiting(turn)
             if rule.barred:

@@ -20,6 +20,10 @@ class TurnShare:
     """Time since when it waits."""
     had: int = 0
     """GPU time since its demand began."""
+    delayed: int = 0
+    """Time since then for which a guest kept it waiting."""
+    pause: int = 0
+    """Of a guest: for how long the others must rest before it has the GPU again."""
     ended: int = 0
     """Time when its demand ended."""
     shown: float | None = None
