@@ -27,7 +27,7 @@ from jupyter_gpu.remote import PYTHON, certificates, codec
 from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large, total_bytes
 from jupyter_gpu.remote.codec import Chunk
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import MONITORED, PATIENCE, WorkerAddress, ask, lost
+from jupyter_gpu.remote.first_process import MONITORED, PATIENCE, WorkerAddress, ask, had_no_memory, lost
 from jupyter_gpu.remote.rules.control import Kill, Start, Started
 from jupyter_gpu.remote.sources import Source
 
@@ -323,12 +323,24 @@ class Connection:
                     with self._moving(transfer):
                         while not pending.done:
                             self._turn(pending, interrupts)
+                except WorkerLost as error:
+                    self.close()
+                    raise self._explained(error) from None
                 except BaseException:
                     self.close()
                     raise
             by_tls = transfer.moved if transfer is not None else 0
             self._shipped(total_bytes(buffers) + by_tls + total_bytes(pending.reply.get("buffers", ())))
             return pending.reply
+
+    def _explained(self, error: WorkerLost) -> WorkerLost:
+        """Return the error of a lost kernel with what the first process knows about its end."""
+        if not had_no_memory(self.address, self.kernel):
+            return error
+        return WorkerLost(
+            gettext("The worker on %1 has no memory left, so the system ended this kernel there, with its variables.",
+                    self.address.where)
+        )  # fmt: skip
 
     @contextmanager
     def _turn_of(self, wait: bool) -> Iterator[None]:

@@ -20,12 +20,26 @@ from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.service import MAX_WORKERS, read_key, read_worker_id
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Checked, Killed, Load, Loads, Look, Refused, Running, Started, Word
+from jupyter_gpu.remote.rules.control import (
+    Checked,
+    Killed,
+    Load,
+    Loads,
+    Look,
+    Refused,
+    Running,
+    Started,
+    Tell,
+    Told,
+    Word,
+)
 
 PATIENCE = 30.0
 """Seconds that a worker may take to answer before it counts as unreachable; it may have to start a kernel."""
 CONNECT = 10.0
 """Seconds until a worker must have answered the handshake."""
+TELLS = 2.0
+"""Seconds that a worker may take to tell how a kernel ended."""
 BEAT, SILENCE = 5_000, 15_000
 """Milliseconds between ZeroMQ's own heartbeats, and without one until the other end counts as gone."""
 MONITORED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -62,7 +76,7 @@ class WorkerAddress:
         return made
 
 
-Answer = Started | Killed | Running | Loads | Checked
+Answer = Started | Killed | Running | Loads | Checked | Told
 
 
 class Questions:
@@ -83,7 +97,7 @@ class Questions:
         if self._socket not in events:
             raise lost(self._address, self._monitor if self._monitor in events else None)
         try:
-            answer = control.read(self._socket.recv(), Started, Killed, Running, Loads, Checked, Refused)
+            answer = control.read(self._socket.recv(), Started, Killed, Running, Loads, Checked, Told, Refused)
         except strict.FieldError as error:
             raise WorkerLost(
                 gettext("The answer of the worker on %1 cannot be read: %2", self._address.where, error)
@@ -139,6 +153,19 @@ def _loads(asking: Questions) -> Loads:
         assert isinstance(told, Loads)
         return told
     return Loads({})
+
+
+def had_no_memory(address: WorkerAddress, kernel: str, patience: float = TELLS) -> bool:
+    """Tell whether a kernel whose connection was lost ended because the worker had no memory left, as far as known."""
+    until = time.monotonic() + patience
+    with suppress(WorkerLost, WorkerRefused), questions(address, patience) as asking:  # older ones do not know the word
+        while True:
+            told = asking.ask(Tell(kernel))
+            assert isinstance(told, Told)
+            if not told.alive or time.monotonic() > until:
+                return told.memory
+            time.sleep(0.05)  # its connections end a moment before it does
+    return False
 
 
 def _await_handshake(address: WorkerAddress, monitor: zmq.Socket[Any], patience: float) -> None:

@@ -43,9 +43,11 @@ from jupyter_gpu.remote.rules.control import (
     Serving,
     Start,
     Started,
+    Tell,
     Word,
 )
 from jupyter_gpu.worker import pinned
+from jupyter_gpu.worker.endings import Endings
 from jupyter_gpu.worker.loads import LoadReader
 
 REAP = 1_000
@@ -141,6 +143,7 @@ class Supervisor:
             port = self._socket.bind_to_random_port(f"tcp://{serve.address}")
         self.serving = Serving(port, self._public.decode())
         self._kernels: dict[str, Kernel] = {}
+        self._endings = Endings()
 
     def run(self) -> None:
         """Serve until the leash ends, then end all kernels."""
@@ -204,7 +207,7 @@ class Supervisor:
                 return
             client, *parts = self._socket.recv_multipart()
             try:
-                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look, Load, Check)
+                word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look, Load, Check, Tell)
             except strict.FieldError as error:
                 self._send(client, Refused(str(error)))
                 continue
@@ -219,6 +222,8 @@ class Supervisor:
                 self._send(client, Checked(PYTHON, versions.installed()))
             elif isinstance(word, Start):
                 self._start(client, word)
+            elif isinstance(word, Tell):
+                self._send(client, self._endings.told(word.kernel, alive=word.kernel in self._kernels))
 
     def _ask_loads(self, client: bytes) -> None:
         if self._loads is None:
@@ -315,7 +320,7 @@ class Supervisor:
         kernel = self._kernels.get(name)
         if kernel is None:  # killed in the same turn
             return
-        kernel.process.wait()
+        self._endings.add(name, kernel.process.wait())
         self._drop(name, gettext("The worker's kernel ended before it was ready: %1", kernel.last_words()))
 
     def _drop(self, name: str, why: str = "The worker's kernel was ended.") -> None:

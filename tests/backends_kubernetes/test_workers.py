@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Record
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS, Wish, encode
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.pod_worker import Stage
+from jupyter_gpu.model.refusal import refusal
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerState, WorkerStatus, WorkerStatuses
 from jupyter_gpu.model.status import Phase
@@ -61,6 +64,21 @@ def test_gpus_of_a_worker_count() -> None:
     assert [card.gpu.index for card in view.gpus] == [0]
     assert [(worker.node, worker.stage, worker.gpus) for worker in view.workers] == [("n2", Stage.READY, THERE)]
     assert View.from_json(view.to_json()) == view
+
+
+@pytest.mark.parametrize(
+    ("limit", "milli"),
+    [(PodLimit(1000, 2000), 2000), (PodLimit(0, 4000), 1000), (PodLimit(0, 500), 500), (PodLimit(None, None), 3000)],
+)
+def test_own_worker_is_no_other_server(limit: PodLimit, milli: int) -> None:
+    """What a worker is to have counts below the limit as the pod's own, to the maximum; lowered, it is the maximum."""
+    pod = a_pod([0], a_part())
+    pod["metadata"]["annotations"]["jupyter-gpu.io/allocated"] = encode(replace(allocated([0]), limit=limit))
+    assert seen(pod).limit == milli
+    found = read(pod).allocated
+    assert found is not None
+    assert refusal(Wish(milli), None, limit=None, of_user=found.limit, gpus=None) is None
+    assert (refusal(Wish(milli + 1000), None, limit=None, of_user=found.limit, gpus=None) is None) == (milli == 3000)
 
 
 def test_slider_ends_at_all_that_other_nodes_could_serve() -> None:

@@ -32,12 +32,15 @@ from jupyter_gpu.remote.rules.control import (
     Serving,
     Start,
     Started,
+    Tell,
+    Told,
     Word,
     read,
 )
 
 KINDS: tuple[type[Word], ...] = (
     *(Serve, Serving, Start, Started, Kill, Killed, Refused, Run, Allow, Look, Running, Load, Loads, Check, Checked),
+    *(Tell, Told),
 )
 KEY = "a" * 40
 OWNER = ReservationOwner(7, 70, 700)
@@ -62,6 +65,8 @@ words = st.one_of(
     st.just(Load()),
     st.just(Check()),
     st.builds(Checked, texts, st.dictionaries(texts, texts, max_size=8)),
+    st.builds(Tell, texts),
+    st.builds(Told, texts, st.booleans(), st.booleans()),
     st.dictionaries(texts, loads, max_size=8).map(Loads),
     st.builds(Running, st.lists(st.builds(KernelOf, texts, owners), max_size=8).map(tuple)),
     st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),

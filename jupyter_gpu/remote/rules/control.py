@@ -6,11 +6,13 @@ Each is a JSON object with one field, its kind::
     first process, its stdout    {"serving": {"port": 40123, "key": "<public key>"}}
     notebook                     {"start": {"kernel": "<id>", "folder": "/home/ann", "python": "3.11", "owner": {…}}}
                                  {"kill": {"kernel": "<id>"}}     {"look": {}}     {"load": {}}
+                                 {"tell": {"kernel": "<id>"}}
     first process, its stdin     {"allow": {"keys": ["<public key>"]}}     later, and so to its kernels
     first process                {"started": {"key": "…", "shell": 40124, "iopub": 40125, "stdin": 40126,
                                               "control": 40127}}
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
                                  {"running": {"kernels": [{"kernel": "<id>", "owner": {…}}]}}
+                                 {"told": {"kernel": "<id>", "alive": false, "memory": true}}
                                  {"loads": {"gpus": {"<uuid>": {"utilisation": 42.0, "memory": 1073741824}}}}
     first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "bulk", "interrupt",
                                          "end"}}
@@ -253,6 +255,30 @@ class Checked(Word):
     def to_json(self) -> dict[str, Any]:
         """Return its fields."""
         return {"python": self.python, "packages": dict(self.packages)}
+
+
+@dataclass(frozen=True)
+class Tell(Word):
+    """A notebook that asks how a kernel ended to which its connection was lost."""
+
+    kernel: str
+
+    kind = "tell"
+    reads: ClassVar = {"kernel": _TEXT}
+
+
+@dataclass(frozen=True)
+class Told(Word):
+    """The answer to it."""
+
+    kernel: str
+    alive: bool
+    """Whether it is there."""
+    memory: bool
+    """Whether the system ended it because the worker had no memory left."""
+
+    kind = "told"
+    reads: ClassVar = {"kernel": _TEXT, "alive": strict.boolean, "memory": strict.boolean}
 
 
 @dataclass(frozen=True)

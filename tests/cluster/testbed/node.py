@@ -97,6 +97,16 @@ class Node(Daemons):
         return tuple(self._ctr("images", "list", "--quiet").split())
 
     @contextmanager
+    def unplugged(self) -> Iterator[None]:
+        """Nothing reaches the node and nothing leaves it, until the end of the block: no connection ends by a word."""
+        link = self.network.link(self.number)
+        run("ip", "link", "set", link, "down")
+        try:
+            yield
+        finally:
+            run("ip", "link", "set", link, "up")
+
+    @contextmanager
     def without_image(self, reference: str) -> Iterator[None]:
         """The node does not know an image by its name, until the end of the block."""
         aside = f"aside.example/{self.name}:1"

@@ -105,6 +105,7 @@ def kubelet(facts: Facts) -> str:
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": False,
         "nodeStatusUpdateFrequency": "2s",
+        "singleProcessOOMKill": True,  # as with version 1 of control groups
         # tests end programs on purpose, again and again: the wait before they are started anew stays short
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},

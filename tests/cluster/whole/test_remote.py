@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import suppress
@@ -141,6 +142,15 @@ def test_network_that_is_cut(corner: World, kernel: NotebookKernel) -> None:
     assert kernel.run("%%gpu 1\nprint(lock.locked(), os.getpid() == pid)") == "False True"
 
 
+def test_worker_without_memory(corner: World, kernel: NotebookKernel) -> None:
+    """The cell fails with the reason, and nothing else does: the next one runs in the same container."""
+    state = worker(corner)
+    with pytest.raises(CellFailed, match=f"The worker on {corner.two} has no memory left"):
+        kernel.run("%%gpu 1\nfilled = bytearray(b'x') * 2**30")
+    assert kernel.run("print(gpu.run(look)[0])") == state.name
+    assert worker(corner).restarts == state.restarts
+
+
 def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> None:
     """Both node plugins, the worker and the notebook's server are killed while keys are new; then all begin again."""
     state, ann = worker(corner), corner.pod("ann")
@@ -155,6 +165,29 @@ def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> N
     assert again.run("gpu.resize(1, timeout=80)\nprint(gpu.run(look)[0])") == state.name
 
 
+def test_node_that_is_gone(corner: World) -> None:
+    """The cell fails in time though nobody hangs up. Once the pod is to go, its part is had at home, and then there."""
+    lost, kernel = worker(corner), NotebookKernel(corner.pod("ann").address)
+    kernel.run(LOOK)
+    cell = kernel.start(f"%%gpu 1\n{WAITS}")
+    cell.says("waits")
+    with corner.cluster.node(corner.two).unplugged():
+        began = time.monotonic()
+        with pytest.raises(CellFailed, match="WorkerLost"):
+            cell.result()
+        assert time.monotonic() - began < 40
+        not_ready(corner, corner.two)
+        corner.ask("holder", {"generation": 2, "milli": 3000, "placement": "local"})
+        corner.delete(lost.name, wait=False)
+        corner.has("ann", 1000)
+        kernel.run("opened = [opens(path) for path in look()[2]]\nfor number in opened: os.close(number)")
+        assert kernel.run("%%gpu 1\nprint(socket.gethostname(), len(opened))") == "ann 1"
+    corner.until(lambda: lost.uid not in {pod.uid for pod in corner.history.pods()}, "the worker to be gone")
+    kernel.run("gpu.resize(2, timeout=80)")
+    assert sum(worker(corner).usable.values()) == 1000
+    corner.until(lambda: corner.product.ready, "the other node")
+
+
 def test_notebook_that_is_deleted_while_a_cell_runs(corner: World) -> None:
     """Its worker goes with it, and another pod gets all GPUs of that node."""
     state, last = worker(corner), NotebookKernel(corner.pod("ann").address)
@@ -166,6 +199,13 @@ def test_notebook_that_is_deleted_while_a_cell_runs(corner: World) -> None:
         cell.result()
     corner.run(pods.pod("next", node=corner.two, wants={"generation": 1, "milli": 4000, "placement": "local"}))
     assert set(state.usable) <= set(corner.pod("next").usable)
+
+
+def not_ready(corner: World, node: str) -> None:
+    """Say of a node that it is not ready, as the cluster does itself after 50 seconds without a word of it."""
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    patch = json.dumps({"status": {"conditions": [ready]}})
+    corner.cluster.kubectl("patch", "node", node, "--subresource=status", "-p", patch)
 
 
 def first_processes(corner: World, state: PodState) -> list[int]:

@@ -34,6 +34,8 @@ NOTEBOOKS = (chart.NOTEBOOKS,)
 """Namespaces whose pods may ask for themselves, with their own tokens."""
 REMOTE = "jupyter-gpu-test-remote"
 """Namespace of notebooks that may have workers on other nodes."""
+MEMORY = "768Mi"
+"""Limit of each worker there."""
 PEOPLE = "jupyter-gpu-test-people"
 """Name and namespace of a hub whose servers have a namespace for each user."""
 
@@ -107,7 +109,7 @@ def installed() -> Iterator[Product]:
                 hubs=hubs,
                 scheduler={"replicas": 2},
                 limits={"askAtCreation": True},  # Jobs begin with a request
-                workers={"enabled": True, "namespaces": [REMOTE]},
+                workers={"enabled": True, "namespaces": [REMOTE], "pod": {"resources": {"limits": {"memory": MEMORY}}}},
             )
         product = Product(cluster)
         try:

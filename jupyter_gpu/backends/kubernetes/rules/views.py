@@ -84,13 +84,13 @@ def read(pod: Mapping[str, Any] | None) -> Records:
             problems.append(problem(why))
         return value
 
-    return Records(
-        one(REQUESTED, decode_requested, conditions.request_unreadable),
-        one(ALLOCATED, decode_allocated, conditions.state_unreadable),
-        one(ATTACHED, decode_attached, conditions.state_unreadable),
-        tuple(problems),
-        read_workers(pod),
-    )
+    found = read_workers(pod)
+    requested = one(REQUESTED, decode_requested, conditions.request_unreadable)
+    allocated = one(ALLOCATED, decode_allocated, conditions.state_unreadable)
+    attached = one(ATTACHED, decode_attached, conditions.state_unreadable)
+    if allocated and found:
+        allocated = found.limited(allocated)
+    return Records(requested, allocated, attached, tuple(problems), found)
 
 
 def read_workers(pod: Mapping[str, Any] | None) -> Workers | None:
