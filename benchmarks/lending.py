@@ -46,7 +46,7 @@ _ROOT = Path(__file__).parents[1]
 
 def run() -> Sequence[Figure]:
     """Measure for about a minute and a half."""
-    usual = (figure for part in (0.1, 0.2, 0.4, 0.71, 0.9) for figure in _simulated(part, _MS))
+    usual = (figure for part in (0.1, 0.2, 0.3, 0.4, 0.71, 0.9) for figure in _simulated(part, _MS))
     longer = (figure for kernel in (2 * _MS, 10 * _MS) for figure in _simulated(0.2, kernel))
     return [*usual, *longer, *_real()]
 
