@@ -15,8 +15,10 @@ from tests.cluster.whole import pods
 from tests.cluster.whole.world import SECONDS, Product, World
 from tests.deploy import product as chart
 
-STEPS = tuple(point for point in agent.POINTS if point != "agent:said")
-"""All but the one that needs a pod which says its key."""
+SAYS = "agent:said"
+"""The step that is taken only for a server or a worker that starts."""
+STEPS = tuple(point for point in agent.POINTS if point != SAYS)
+"""All but that one."""
 FILE = "/var/lib/jupyter-gpu/die-at"
 """On each node, and in the node plugin's container."""
 STARTS = "agent:closed"
@@ -42,15 +44,20 @@ def _roll_out(product: Product, variable: str) -> None:
     product.cluster.kubectl("rollout", "status", *about, f"--timeout={SECONDS:.0f}s", seconds=SECONDS + 10)
 
 
-def death(step: str) -> Callable[[World, random.Random], None]:
-    """The node plugin of a node is killed when it gets there."""
+def death(
+    step: str, cause: Callable[[World, Node], None] | None = None, number: int | None = None
+) -> Callable[[World, random.Random], None]:
+    """The node plugin of a node is killed when it gets there. ``cause`` makes it, ``number`` chooses the node."""
 
     def fault(corner: World, chance: random.Random) -> None:
-        node = chance.choice(corner.cluster.nodes)
+        nodes = corner.cluster.nodes
+        node = chance.choice(nodes) if number is None else nodes[number]
         file = node.path(FILE)
         file.write_text(step)
         if step == STARTS:
             corner.create(pods.pod(f"new-{len(corner.history.moments)}", node=node.name))
+        if cause is not None:
+            cause(corner, node)
         try:
             until(lambda: not file.exists(), SECONDS, f"the node plugin of {node.name} to get to {step}")
         finally:

@@ -103,6 +103,16 @@ def delete_agent(corner: World, chance: random.Random) -> None:
     agent_steps.replace(corner, chance.choice(corner.cluster.nodes))
 
 
+def kill_controller(corner: World, _: random.Random) -> None:
+    """The worker controllers, all at once."""
+    hit("a worker controller", lambda: processes(corner.cluster, "jupyter_gpu_scheduler.workers"))
+
+
+def kill_worker(corner: World, node: Node) -> None:
+    """The worker on a node: it starts again, and says a new key."""
+    hit(f"the worker on {node.name}", lambda: processes(corner.cluster, "jupyter_gpu.worker", node.cgroup, first=True))
+
+
 def restart(part: str, away: float = 0.5) -> Fault:
     """A part of the cluster is killed and comes back after some seconds; ``@`` stands for one on each node."""
 
@@ -125,9 +135,11 @@ def cut_watches(corner: World, _: random.Random) -> None:
 FAULTS: Mapping[str, Fault] = {
     "scheduler that leads killed": kill_leader,
     "all schedulers killed": kill_schedulers,
+    "worker controllers killed": kill_controller,
     "node plugin killed": kill_agent,
     "node plugin's pod deleted": delete_agent,
     **{f"node plugin killed at {step}": agent_steps.death(step) for step in agent_steps.STEPS},
+    f"node plugin killed at {agent_steps.SAYS}": agent_steps.death(agent_steps.SAYS, kill_worker, 1),
     "kubelet killed": restart("kubelet@", away=1),
     "containerd killed": restart("containerd@", away=1),
     "API server away for ten seconds": restart("apiserver", away=10),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,14 +17,18 @@ from jupyter_gpu.model.annotations import (
     ALLOCATED,
     ATTACHED,
     REQUESTED,
+    SERVICE,
+    WORKER,
     Allocated,
     Attached,
     Requested,
+    Wish,
     decode_allocated,
     decode_attached,
     decode_requested,
 )
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.service import decode_service
 from tests.cluster.whole.judge import Interval
 
 WHOLE = 1000
@@ -189,6 +193,37 @@ def _claim(pod: PodState, uuid: str) -> str:
     """Describe a pod's hold on a GPU, in words."""
     parts = {"decided": pod.granted, "attached": pod.usable, "draining": pod.draining}
     return " and ".join(f"{word} {of[uuid]}" for word, of in parts.items() if uuid in of)
+
+
+def with_parts(pods: Sequence[PodState]) -> list[PodState]:
+    """Return the pods with the wishes that they are to be given themselves: those of notebooks without workers' parts.
+
+    A part whose worker is not there yet belongs to nobody, so a notebook with one has an amount that it does not want.
+    """
+    parts = {
+        part.uid: part.milli
+        for pod in pods
+        if SERVICE in pod.annotations and WORKER not in pod.annotations
+        for part in decode_service(pod.annotations[SERVICE]).workers
+    }
+    there = {pod.uid for pod in pods}
+    found = []
+    for pod in pods:
+        if WORKER in pod.annotations:
+            found.append(_wishing(pod, 0 if pod.deleting else parts.get(pod.uid, 0)))
+        elif SERVICE in pod.annotations:
+            own = decode_service(pod.annotations[SERVICE]).workers
+            missing = any(part.milli and part.uid not in there for part in own)
+            found.append(_wishing(pod, -1 if missing else pod.wanted - sum(part.milli for part in own)))
+        else:
+            found.append(pod)
+    return found
+
+
+def _wishing(pod: PodState, milli: int) -> PodState:
+    """Return the pod with another amount; -1 is never what it has."""
+    wish = pod.requested.wish if pod.requested else Wish(0)
+    return replace(pod, requested=Requested(0, replace(wish, milli=milli)))
 
 
 def unsettled(pods: Sequence[PodState], gpus: Mapping[str, Sequence[Gpu]]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Two nodes, five pods, random resizes, and everything is killed by and by: the rules hold, and all converges."""
+"""Two nodes, five pods and a notebook with a worker, random resizes, and everything is killed by and by.
+
+The rules hold, and all converges.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,8 +21,10 @@ from tests.cluster.testbed.commands import CommandFailed
 from tests.cluster.whole import agent_steps, pods
 from tests.cluster.whole.faults import FAULTS
 from tests.cluster.whole.judge import spans, within
-from tests.cluster.whole.states import unsettled
-from tests.cluster.whole.world import SECONDS, World
+from tests.cluster.whole.notebooks import NotebookKernel, group_of, openers
+from tests.cluster.whole.states import PodState, broken_rules, unsettled, with_parts
+from tests.cluster.whole.world import REMOTE, SECONDS, Product, World, world
+from tests.deploy import product as chart
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
@@ -28,14 +34,50 @@ PROBED = {"a1": "node1", "b1": "node1", "a2": "node2", "b2": "node2"}
 """With whole GPUs and a prober each."""
 SHARING = {"c1": "node1"}
 """With shares of a GPU."""
+NOTEBOOK = "ann"
+"""On the first node, in the namespace whose notebooks may have workers."""
+KEPT = "kept by the notebook"
 AMOUNTS: dict[str, Sequence[object]] = {
     **dict.fromkeys(PROBED, (0, 1, 2, 3, 4)),
     **dict.fromkeys(SHARING, (0, "500m", "250m", 1)),
+    NOTEBOOK: (0, 1, 2, 3),
 }
 
 
+@dataclass(frozen=True)
+class Stage:
+    """All pods: those with probers and shares, and those of the notebook."""
+
+    corner: World
+    remote: World
+
+    def of(self, name: str) -> World:
+        """Return the corner of a pod."""
+        return self.remote if name == NOTEBOOK else self.corner
+
+    @property
+    def pods(self) -> tuple[PodState, ...]:
+        """Return all pods, each with the wish that it is to be given itself."""
+        return (*self.corner.history.pods(), *with_parts(self.remote.history.pods()))
+
+    @property
+    def broken(self) -> list[str]:
+        """Return the rules that did not hold in a namespace, or that do not now in both together."""
+        both = (*self.corner.history.pods(), *self.remote.history.pods())
+        return [*self.corner.history.broken, *self.remote.history.broken, *broken_rules(both)]
+
+
+@pytest.fixture
+def stage(product: Product, corner: World) -> Iterator[Stage]:
+    """Start the notebook."""
+    chart.load(product.cluster, "notebook")
+    with world(product, REMOTE) as remote:
+        remote.run(pods.notebook(NOTEBOOK, product.notebook, node=remote.one))
+        yield Stage(corner, remote)
+
+
 @contextmanager
-def resizing(corner: World, chance: random.Random) -> Iterator[list[str]]:
+def resizing(stage: Stage, chance: random.Random) -> Iterator[list[str]]:
     """Run two writers that know nothing of each other, until the end of the block; the list holds their wishes."""
     ended = threading.Event()
     said: list[str] = []
@@ -45,7 +87,7 @@ def resizing(corner: World, chance: random.Random) -> Iterator[list[str]]:
             name = own.choice(tuple(AMOUNTS))
             amount = own.choice(AMOUNTS[name])
             try:
-                corner.ask(name, amount)
+                stage.of(name).ask(name, amount)
             except CommandFailed:  # the API server is away
                 continue
             said.append(f"{name}={amount}")
@@ -67,25 +109,28 @@ def wishes(corner: World) -> dict[str, str | None]:
     return {objects.name(pod): objects.annotation(pod, REQUESTED) for pod in found}
 
 
-def converge(corner: World, what: str) -> None:
+def converge(stage: Stage, what: str) -> None:
     """Wait until nothing is left to do, and the node plugins and slots are there again."""
-
-    wanted = until(lambda: wishes(corner), SECONDS, "the API server to answer")
+    corner, both = stage.corner, (stage.corner, stage.remote)
+    wanted = [until(lambda one=one: wishes(one), SECONDS, "the API server to answer") for one in both]  # type: ignore[misc]
 
     def done() -> bool:
-        found = corner.history.pods()
-        heard = {pod.name: pod.annotations.get(REQUESTED) for pod in found}
-        return heard == wanted and not unsettled(found, corner.gpus)
+        heard = [{pod.name: pod.annotations.get(REQUESTED) for pod in one.history.pods()} for one in both]
+        known = all(heard[0].get(name) == wish for name, wish in (wanted[0] or {}).items())
+        known = known and heard[1].get(NOTEBOOK) == (wanted[1] or {}).get(NOTEBOOK)
+        return known and len(heard[0]) == len(wanted[0] or {}) and not unsettled(stage.pods, corner.gpus)
 
     try:
-        corner.until(done, f"all to converge after: {what}")
-    except AssertionError as error:
-        raise AssertionError(f"{unsettled(corner.history.pods(), corner.gpus)}\n{error}") from error
+        until(done, SECONDS, f"all to converge after: {what}", every=0.2)
+    except Exception as error:
+        why = unsettled(stage.pods, corner.gpus)
+        raise AssertionError(f"{why}\n{error}\n{corner.report()}\n{stage.remote.report()}") from error
 
 
 @pytest.mark.timeout(LENGTH + 900)
-def test_wishes_converge_while_everything_is_killed(corner: World) -> None:
+def test_wishes_converge_while_everything_is_killed(stage: Stage) -> None:
     """After each fault the wishes are served; no GPU ever had two owners, by the API and by the devices."""
+    corner = stage.corner
     print(f"\nseed {SEED}")
     chance = random.Random(SEED)
     image = corner.product.component("node")[0]["spec"]["containers"][0]["image"]  # it has Python, and is there already
@@ -96,18 +141,22 @@ def test_wishes_converge_while_everything_is_killed(corner: World) -> None:
         for name, node in PROBED.items()
     ]
     corner.run(*probed, *(pods.pod(name, node=node) for name, node in SHARING.items()))
+    kernel = NotebookKernel(stage.remote.pod(NOTEBOOK).address)
+    kernel.run(f"from jupyter_gpu import gpu\nkept = {KEPT!r}\ngpu.release()")
+    has_worker(stage)
     with agent_steps.mortal(corner.product):
-        seen = kill_by_and_by(corner, chance)
+        seen = kill_by_and_by(stage, chance)
     assert seen == set(FAULTS)
-    converge(corner, "the node plugins' last update")
+    converge(stage, "the node plugins' last update")
     started = [pod.name for pod in corner.history.pods() if pod.name.startswith("new-")]
     assert started, "No pod was started while its node plugin died."
     for name in started:
         corner.until(lambda name=name: corner.satisfied(name), f"{name} to run after all")  # type: ignore[misc]
     look_at_probers(corner)
+    look_at_notebook(stage, kernel)
 
 
-def kill_by_and_by(corner: World, chance: random.Random) -> set[str]:
+def kill_by_and_by(stage: Stage, chance: random.Random) -> set[str]:
     """Every fault once, in any order, and again while there is time; those that were."""
     started = time.monotonic()
     seen: set[str] = set()
@@ -116,17 +165,47 @@ def kill_by_and_by(corner: World, chance: random.Random) -> set[str]:
         todo = todo or chance.sample(tuple(FAULTS), len(FAULTS))
         name = todo.pop(0)
         begun = time.monotonic()
-        with resizing(corner, chance) as said:
+        with resizing(stage, chance) as said:
             time.sleep(chance.uniform(0.2, 0.8))  # at any moment of what goes on
-            FAULTS[name](corner, chance)
+            FAULTS[name](stage.corner, chance)
             time.sleep(chance.uniform(0.2, 1))
         harmed = time.monotonic()
-        converge(corner, name)
+        converge(stage, name)
         now = time.monotonic()
         print(f"{now - begun:5.1f} s  {name}: converged after {now - harmed:.1f} s; {' '.join(said)}", flush=True)
-        assert not corner.history.broken, corner.history.broken[:5]
+        assert not stage.broken, stage.broken[:5]
         seen.add(name)
     return seen
+
+
+def has_worker(stage: Stage) -> None:
+    """Give the notebook a GPU of the other node, once: its worker is kept warm afterwards."""
+    stage.corner.ask("a1", 4)
+    stage.corner.has("a1", 4000)
+    stage.remote.ask(NOTEBOOK, 1)
+    stage.remote.until(lambda: parts_of(stage.remote) == 1000, "the notebook to have a GPU of the other node")
+
+
+def parts_of(remote: World) -> int:
+    """Return the milli that workers have attached."""
+    return sum(sum(pod.usable.values()) for pod in remote.history.pods() if pod.name != NOTEBOOK)
+
+
+def look_at_notebook(stage: Stage, kernel: NotebookKernel) -> None:
+    """Its kernel kept its variables and computes on the other node; then none of its processes has a GPU open."""
+    for name in AMOUNTS:
+        stage.of(name).ask(name, 0)
+    converge(stage, "wishes for nothing")
+    has_worker(stage)
+    said = kernel.run("import socket\nprint(kept, gpu.run(socket.gethostname))")
+    ours = [pod for pod in stage.remote.history.pods() if pod.name != NOTEBOOK and pod.usable]
+    assert said == f"{KEPT} {ours[0].name}"
+    kernel.run("gpu.release(timeout=80)")
+    converge(stage, "the notebook's release")
+    uids = {pod.uid for pod in stage.remote.history.pods()}
+    devices = [gpu.device for gpus in stage.corner.gpus.values() for gpu in gpus if gpu.device]
+    groups = [group_of(pid) for device in devices for pid in openers(device)]
+    assert not [group for group in groups if any(uid in group for uid in uids)]
 
 
 def look_at_probers(corner: World) -> None:

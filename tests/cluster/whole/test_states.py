@@ -1,9 +1,11 @@
 """Conclusions from the states of a watch: rules, rest, and when a device may and must open."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, SERVICE, WORKER, encode
+from jupyter_gpu.model.service import Service, WorkerIdentity, WorkerPart
 from tests.builders import gpu, uuid
 from tests.cluster.whole.judge import Interval
 from tests.cluster.whole.states import (
@@ -15,6 +17,7 @@ from tests.cluster.whole.states import (
     openings,
     pod_state,
     unsettled,
+    with_parts,
     written,
 )
 
@@ -47,6 +50,19 @@ def test_gpu_with_two_owners_breaks_the_rules() -> None:
     ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     assert len(broken_rules([pod("a", "1", "0", "", **ending), pod("b", "1", "0")])) == 1
     assert len(broken_rules([pod("a", "1", "0", "0", **ending), pod("b", "1", "0")])) == 1
+
+
+def test_notebook_wishes_what_its_workers_leave() -> None:
+    """There is rest once each of them has its part; not while a part has no pod."""
+    parts = [WorkerPart("w1", "n", 1000, uid="uid-w"), WorkerPart("w2", "n", 0)]
+    noted = {**notes("2", "0", "0"), SERVICE: encode(Service(0, tuple(parts)))}
+    notebook = pod("a", annotations=noted)
+    worker = pod("w", annotations={**notes("", "1", "1"), WORKER: encode(WorkerIdentity("uid-a", "w1"))})
+    gpus = {"n": (gpu(0), gpu(1), gpu(2))}
+    assert unsettled([notebook, worker], gpus)
+    assert unsettled(with_parts([notebook, worker, pod("b")]), gpus) == []
+    assert unsettled(with_parts([notebook]), gpus)
+    assert unsettled(with_parts([replace(notebook, annotations={}), worker]), gpus)
 
 
 def test_rest_means_that_nothing_is_left_to_do() -> None:
