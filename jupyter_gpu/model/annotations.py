@@ -116,6 +116,8 @@ class Wish:
     """The vendor of the GPUs, in any case; ``None``: any."""
     set: int | None = None
     """Milli that a reservation needs on one node, as one process uses them: part of ``milli``, or more than it."""
+    lendable: bool = False
+    """Whether its whole GPUs may have guests. The scheduler decides that; it is not in the JSON."""
 
     OPTIONS = ("each", "memory", "model", "vendor", "topology", "placement", "priority")
     KNOWN = ("milli", *OPTIONS, "base", "set")

@@ -1,9 +1,10 @@
 """The amounts that a share has in the books of its GPU: milli of its time, and bytes of its memory. Pure.
 
 A share has the part of the memory that goes with its milli, unless its user names another amount: then the share
-records it (`GpuShare.memory`), be it more or less. That holds only on GPUs whose node plugin enforces it (`Gpu.gate`),
-and for less than a whole GPU, which has all of the memory anyway. On each GPU the milli of all pods together are at
-most 1000, and the bytes at most its memory.
+records it (`GpuShare.memory`), be it more or less. That holds only on GPUs whose node plugin enforces it (`Gpu.gate`).
+A whole GPU has all of the memory, but for a *lendable* one: its owner keeps three quarters, or what the owner names if
+that is more, and a guest may have the rest. On each GPU the milli of all pods together are at most 1000, and the bytes
+at most its memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from .feasible import GpuProperties
 from .gpu import GpuShare
 from .quantity import MILLI_PER_GPU
 
+OWNER_KEEPS = 750
+"""Thousandths of the memory of a lendable GPU that its owner keeps at least."""
+
 
 def part(memory: int, milli: int) -> int:
     """Return the bytes that go with ``milli`` of a GPU with so much ``memory``."""
@@ -24,12 +28,17 @@ def part(memory: int, milli: int) -> int:
 
 def booked(memory: int, milli: int, recorded: int = 0) -> int:
     """Return the bytes that a share has in the books of a GPU with so much ``memory``; ``recorded`` as in a share."""
-    return recorded if recorded and milli < MILLI_PER_GPU else part(memory, milli)
+    return recorded or part(memory, milli)
 
 
 def share_memory(gpu: GpuProperties, wish: Wish, milli: int) -> int:
     """Return the memory that a share of ``milli`` records for ``wish``; 0: it has its part."""
-    return wish.memory or 0 if gpu.gate and milli < MILLI_PER_GPU else 0
+    if not gpu.gate:
+        return 0
+    if milli < MILLI_PER_GPU:
+        return wish.memory or 0
+    keeps = max(wish.memory or 0, part(gpu.memory, OWNER_KEEPS))
+    return keeps if wish.lendable and keeps < gpu.memory else 0
 
 
 def wished_bytes(gpu: GpuProperties, wish: Wish, milli: int) -> int:
@@ -73,7 +82,6 @@ def of_shares(shares: Iterable[GpuShare]) -> dict[str, HeldMemory]:
     for share in known:
         if share.uuid in names:
             before = found.get(share.uuid, HeldMemory(0, 0))
-            recorded = share.memory if share.milli < MILLI_PER_GPU else 0
-            milli = 0 if recorded else share.milli
-            found[share.uuid] = HeldMemory(max(before.milli, milli), max(before.recorded, recorded))
+            milli = 0 if share.memory else share.milli
+            found[share.uuid] = HeldMemory(max(before.milli, milli), max(before.recorded, share.memory))
     return found

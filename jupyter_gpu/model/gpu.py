@@ -136,7 +136,8 @@ class Gpu:
 class GpuShare(NamedTuple):
     """``milli`` thousandths of the GPU ``uuid``: 1000 is the whole GPU, exclusive; less is a time share.
 
-    0 with ``memory`` is a *guest*: it has that memory, and time that the other shares leave unused.
+    0 with ``memory`` is a *guest*: it has that memory, and time that the other shares leave unused. 1000 with
+    ``memory`` is a *lendable* whole GPU: all of the time, and that memory; the rest of it guests may have.
     """
 
     uuid: str
@@ -147,7 +148,12 @@ class GpuShare(NamedTuple):
     @property
     def exclusive(self) -> bool:
         """Whether no other pod may use this GPU meanwhile."""
-        return self.milli == MILLI_PER_GPU
+        return self.milli == MILLI_PER_GPU and not self.memory
+
+    @property
+    def lendable(self) -> bool:
+        """Whether it has all of the time, and a guest may have what it leaves."""
+        return self.milli == MILLI_PER_GPU and self.memory > 0
 
     @property
     def guest(self) -> bool:
@@ -161,17 +167,22 @@ class GpuShare(NamedTuple):
         return other.exclusive or self.memory == other.memory or 0 < self.memory < other.memory
 
     def joined(self, other: GpuShare) -> GpuShare:
-        """Return the most of two shares of one GPU, each amount by itself."""
-        return GpuShare(self.uuid, max(self.milli, other.milli), max(self.memory, other.memory))
+        """Return the most of two shares of one GPU, each amount by itself; all of it where only its memory tells."""
+        milli = max(self.milli, other.milli)
+        part = any(share.milli and not share.memory for share in (self, other))
+        return GpuShare(self.uuid, milli, 0 if part and milli == MILLI_PER_GPU else max(self.memory, other.memory))
 
     def to_json(self) -> dict[str, Any]:
-        """Return ``{"uuid", "milli", "memory"?, "guest"?}``.
+        """Return ``{"uuid", "milli", "memory"?, "guest"?, "lendable"?}``.
 
-        A guest has 1 milli there: so an older reader finds more than a whole GPU, and gives or opens nothing.
+        A guest has 1 milli there: so an older reader finds more than a whole GPU, and gives or opens nothing. For it,
+        a lendable GPU is a whole one.
         """
         body: dict[str, Any] = {"uuid": self.uuid, "milli": max(1, self.milli)}
         if self.memory:
             body["memory"] = self.memory
+        if self.lendable:
+            body["lendable"] = True
         return {**body, "guest": True} if self.guest else body
 
     @classmethod
@@ -183,8 +194,12 @@ class GpuShare(NamedTuple):
             milli=strict.required(body, "milli", strict.integer(1, MILLI_PER_GPU)),
             memory=strict.optional(body, "memory", strict.integer(0, MAX_BYTES)) or 0,
         )
-        if not strict.optional(body, "guest", strict.boolean):
-            return share
+        guest, lendable = (strict.optional(body, name, strict.boolean) for name in ("guest", "lendable"))
+        if lendable and not (share.lendable and not guest):
+            problem = f"A lendable share in {key!r} must be a whole GPU, and name its 'memory'."
+            raise strict.FieldError(problem, "lendable")
+        if not guest:
+            return share._replace(memory=0) if share.lendable and not lendable else share
         if not share.memory:
             raise strict.FieldError(f"A guest in {key!r} must name its 'memory'.", "memory")
         return share._replace(milli=0)

@@ -79,8 +79,8 @@ class ShareUse:
 
     @property
     def exclusive(self) -> bool:
-        """Whether it is the whole GPU."""
-        return self.allocated == MILLI_PER_GPU
+        """Whether it is the whole GPU, and no guest can come beside it."""
+        return self.allocated == MILLI_PER_GPU and self.memory_limit is None
 
     def aged(self, passed: int) -> ShareUse:
         """Return the share as it is ``passed`` microseconds later, if its node has nothing new to report.

@@ -16,6 +16,7 @@ from jupyter_gpu.model.limits.effective import EffectiveLimits
 from jupyter_gpu.model.limits.index import LimitIndex, OwnerKey, touches
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.limits.source import SourceKind
 
 from .clocks import Clocks
 from .rules.accounts.meter import GpuTimeMeter
@@ -23,6 +24,7 @@ from .rules.accounts.statement import account_of, days_until, is_stale, waits_fo
 from .rules.limits.amounts import lowered, owner_limits
 from .rules.limits.claims import same_claims
 from .rules.limits.grace import Grace
+from .rules.limits.lendable import lendable
 from .rules.limits.limit_status import Use
 from .rules.limits.owner_limits import OwnerLimits
 from .rules.limits.reclaim import reclaimed
@@ -93,6 +95,7 @@ class Owners:
         self._snapshot = snapshot
         self._priority_cap = priorities.cap
         self._zone = limits.time_zone
+        self._lends = snapshot.lends
         self._fair = limits.queue == "fair"
         self._reclaim = limits.reclaim
         self._elapsed = clocks.elapsed
@@ -215,8 +218,10 @@ class Owners:
             found.settled = None
             pods = self._snapshot.owned(owner) if new is None else (new,)
             yield from (self._free(pod) for pod in pods if pod is new or pod.pod_limit is not None)
-        elif new and before and found.settled == self._inventories and same_claims(before, new):
-            yield PodTerms.of(before).applied(self._capped(new, found))
+            return
+        new = self._capped(new, found) if new else None
+        if new and before and found.settled == self._inventories and same_claims(before, new):
+            yield PodTerms.of(before).applied(new)
         else:
             yield from self._under_terms(owner, found, new, holds, claims)
 
@@ -265,8 +270,6 @@ class Owners:
         self, owner: Owner, found: OwnerRecord, new: PodState | None, holds: int, claims: int
     ) -> Iterator[PodState]:
         settled, found.settled = found.settled, None  # a caller may leave this generator
-        if new is not None:
-            new = self._capped(new, found)
         has = claims if permits_all(claims, found.limits) else total_has(self._with_new(owner, new))
         if found.is_within and settled == self._inventories and is_within(has, found.limits):
             changed = self._within(owner, found, new, holds, claims, has)
@@ -322,14 +325,16 @@ class Owners:
         return known.pods
 
     def _capped(self, pod: PodState, found: OwnerRecord) -> PodState:
-        """Return a pod with the highest priority that its namespace and its owner may use."""
+        """Return a pod with the highest priority that its namespace and its owner may use, and lendable or not."""
         assert found.effective is not None
         cap = min(self._priority_cap(pod.namespace), found.effective.priority_max.value)
+        limit = found.effective.lendable
+        pod = lendable(pod, self._lends, None if limit.source.kind is SourceKind.UNSET else limit.value)
         return pod if pod.cap == cap else replace(pod, cap=cap)
 
     def _free(self, pod: PodState) -> PodState:
         """Return a pod where no limits are in use."""
-        cap = self._priority_cap(pod.namespace)
+        cap, pod = self._priority_cap(pod.namespace), lendable(pod, self._lends, None)
         if pod.pod_limit is None and pod.cap == cap:
             return pod
         return replace(pod, allowance=None, model_allowances=(), pod_limit=None, standing=None, cap=cap)

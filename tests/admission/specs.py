@@ -46,6 +46,7 @@ def good() -> list[dict[str, Any]]:
         *({"weight": weight} for weight in (1, 1000)),
         *({"priority": {"max": priority}} for priority in (0, 9)),
         *({"remote": remote} for remote in (True, False)),
+        {"lendable": True},
         {"hours": []},
         {"hours": hours},
         {"models": [{"model": f"model {number}", "max": number} for number in range(10)]},
@@ -110,6 +111,7 @@ def bad() -> list[tuple[dict[str, Any], str, str]]:
         ({"max": 0.5}, "spec.max", "must be of type integer,string"),
         ({"max": True}, "spec.max", "must be of type integer,string"),
         ({"remote": "yes"}, "spec.remote", "must be of type boolean"),
+        ({"lendable": 1}, "spec.lendable", "must be of type boolean"),
     ]
 
 

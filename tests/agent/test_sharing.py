@@ -378,6 +378,49 @@ def test_memory_beyond_a_part_waits_until_others_have_freed_it(scene: Scene) -> 
     assert third.run(TAKES.format(1 * GIB)) == 2
 
 
+def test_a_guest_beside_a_lendable_gpu(scene: Scene) -> None:
+    """Owner and guest have the memory that is theirs, also by the next plugin, and never run at once.
+
+    The owner has all of the memory again once the guest has closed the GPU.
+    """
+    gpu, lent, whole = scene.node.uuids[3], GpuShare(scene.node.uuids[3], 1000, 18 * GIB), (scene.node.uuids[3], 1000)
+    owner, guest = scene.sharer(gated=True), scene.sharer(gated=True)
+    scene.start()
+    owner.pod.allocate(whole)
+    owner.pod.until_has(gpu)
+    first = memory_program(owner, gpu)
+    assert first.run(TAKES.format(17 * GIB)) == 0
+    owner.pod.allocate(lent, generation=2)
+    guest.pod.allocate(GpuShare(gpu, 0, 6 * GIB))
+    guest.pod.until_has(gpu)
+    second = memory_program(guest, gpu)
+    scene.node.kill()
+    scene.start()
+    assert [sharer.pod.attached.shares for sharer in (owner, guest) if sharer.pod.attached] == [
+        (lent,),
+        (GpuShare(gpu, 0, 6 * GIB),),
+    ]
+    until(lambda: first.run(TAKES.format(3 * GIB // 2)) == 2, PATIENCE, "the limit of the owner", every=0.05)
+    assert first.run(TAKES.format(GIB // 2)) == 0
+    assert second.run(TAKES.format(5 * GIB)) == 0
+    assert second.run(TAKES.format(3 * GIB // 2)) == 2
+    runs = guest.busy(gpu)
+    runs_on(runs)
+    works = owner.busy(gpu)
+    runs_on(works)
+    assert scene.board(gpu).sums().overlaps == 0
+    works.end()
+    owner.pod.allocate(whole, generation=3)
+    until(lambda: (found := owner.pod.attached) and found.reason is Reason.DRAINING, PATIENCE, "the owner to wait")
+    assert owner.pod.attached
+    assert owner.pod.attached.shares == (lent,)
+    guest.pod.allocate(generation=2)
+    for program in (runs, second):
+        program.end()
+    until(lambda: (found := owner.pod.attached) and found.shares == (GpuShare(*whole),), PATIENCE, "the whole GPU")
+    until(lambda: first.run(TAKES.format(3 * GIB // 2)) == 0, PATIENCE, "the limit to end", every=0.05)
+
+
 def test_pod_without_the_gate_leaves_no_room(scene: Scene) -> None:
     """Nobody knows what its programs take; nor may it open a GPU whose memory was divided."""
     gpu = scene.node.uuids[3]

@@ -27,11 +27,21 @@ def test_parts_of_one_gpu_are_never_more_than_all_of_it(memory: int, milli: list
 
 
 def test_a_share_has_its_part_or_what_it_records() -> None:
-    """More or less than its part; of a whole GPU it has all, whatever is recorded."""
+    """More or less than its part; a whole GPU that records some leaves the rest to guests."""
     assert booked(WHOLE, 250) == 20 * GIB
     assert booked(WHOLE, 250, 40 * GIB) == 40 * GIB
     assert booked(WHOLE, 500, 10 * GIB) == 10 * GIB
-    assert booked(WHOLE, 1000, 10 * GIB) == WHOLE
+    assert booked(WHOLE, 1000) == WHOLE
+    assert booked(WHOLE, 1000, 60 * GIB) == 60 * GIB
+
+
+@pytest.mark.parametrize(("memory", "keeps"), [(None, 60), (20, 60), (70, 70), (80, 0), (90, 0)])
+def test_the_owner_of_a_lendable_gpu_keeps_three_quarters_or_what_it_names(memory: int | None, keeps: int) -> None:
+    """All of it: then nothing is left to lend. Shares are as they were, and so is a GPU without the gate."""
+    wish = Wish(1500, memory=memory * GIB if memory else None, lendable=True)
+    assert share_memory(gpu(0, gate=True), wish, 1000) == keeps * GIB
+    assert share_memory(gpu(0, gate=True), wish, 500) == (memory or 0) * GIB
+    assert share_memory(gpu(0), wish, 1000) == 0
 
 
 def test_memory_is_recorded_only_where_it_is_enforced() -> None:
@@ -68,7 +78,7 @@ def test_held_memory_is_the_most_of_all_records() -> None:
     )
     attached = Attached(1, (GpuShare("a", 500),), (DrainingShare("c", 1, memory=3), DrainingShare("d", 1000, memory=3)))
     found = held_memory(allocated, attached)
-    assert found == {"a": HeldMemory(500, 40 * GIB), "c": HeldMemory(0, 3), "d": HeldMemory(1000, 0)}
+    assert found == {"a": HeldMemory(500, 40 * GIB), "c": HeldMemory(0, 3), "d": HeldMemory(0, 3)}
     assert [found["a"].booked(memory) for memory in (60 * GIB, 100 * GIB)] == [40 * GIB, 50 * GIB]
     assert held_memory(Allocated(1, (GpuShare("a", 250),)), None) == {}
     assert held_memory(None, None) == {}
@@ -87,15 +97,20 @@ def test_held_memory_is_the_most_of_all_records() -> None:
         (GpuShare("a", 250), GpuShare("a", 250, 3), False),
         (GpuShare("a", 250, 3), GpuShare("a", 500), False),
         (GpuShare("a", 250, 3), GpuShare("a", 1000), True),
+        (GpuShare("a", 1000, 3), GpuShare("a", 1000), True),
+        (GpuShare("a", 1000), GpuShare("a", 1000, 3), False),
+        (GpuShare("a", 250), GpuShare("a", 1000, 3), False),
+        (GpuShare("a", 0, 4), GpuShare("a", 1000, 3), False),
     ],
 )
 def test_memory_that_is_taken_away_is_revoked(before: GpuShare, after: GpuShare, within: bool) -> None:
-    """So is what may be less, as only the GPU tells how much a part is; joined, each amount is the larger one."""
+    """So is what may be less, as only the GPU tells what a part is; joined, each amount is the larger one, or all."""
     allocated = Allocated(1, (before,)).with_shares((after,), None)
     assert allocated.shares == (after,)
     assert allocated.revoked == (() if within else (before,))
     joined = GpuShare("a", max(before.milli, after.milli), max(before.memory, after.memory))
-    assert before.joined(after) == joined
+    part_of_all = joined.milli == 1000 and any(share.milli and not share.memory for share in (before, after))
+    assert before.joined(after) == (joined._replace(memory=0) if part_of_all else joined)
 
 
 def test_a_guest_needs_memory() -> None:

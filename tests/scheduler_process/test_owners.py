@@ -6,6 +6,7 @@ import itertools
 from datetime import UTC, date, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,6 +145,35 @@ def test_priority_is_capped_by_namespace_and_limit() -> None:
         state = made.snapshot.pod("a")
         assert state
         assert state.cap == cap
+
+
+def lendable(made: ClusterCache) -> tuple[bool, bool]:
+    """Return which of the pods a, which says nothing, and b, which says that it is, are lendable."""
+    states = [made.snapshot.pod(uid) for uid in "ab"]
+    a, b = (bool(state and state.requested and state.requested.wish.lendable) for state in states)
+    return a, b
+
+
+@pytest.mark.parametrize("lends", [True, False])
+def test_whole_gpus_are_lendable_if_a_limit_or_the_pod_says_so(lends: bool) -> None:
+    """The limit counts where there is one, as soon as it is written; nothing is where nothing is lent."""
+    made = cache(lending=lends)
+    own = '{"generation": 1, "milli": 1000, "lendable": true}'
+    for version in (1, 2):
+        put_pod(made, "a", version, "n0")
+        put_pod(made, "b", version, "n1", own)
+        assert lendable(made) == (False, lends)
+    put_limit(made, max=2)
+    assert lendable(made) == (False, lends)
+    made.take_changed_nodes()
+    for value in (True, False):
+        put_limit(made, lendable=value)
+        assert lendable(made) == (lends and value, lends and value)
+        assert made.take_changed_nodes() == ("n0", "n1")
+        put_pod(made, "a", 4, "n0")
+        assert lendable(made) == (lends and value, lends and value)
+    made.limit_removed("ann")
+    assert lendable(made) == (False, lends)
 
 
 def test_pod_that_goes_leaves_its_part_to_the_others() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import not_
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from .amount import UNLIMITED, Amount, amount_key, model_key
@@ -47,7 +48,7 @@ _NO_LIMIT: Sourced[Amount] = Sourced(UNLIMITED)
 _NONE, _WEIGHT, _HIGHEST, _GRACE = Sourced(0), Sourced(1), Sourced(9), Sourced(DEFAULT_GRACE)
 _NO_BUDGET: TimeLimits[Budget] = TimeLimits()
 _NO_HOURS: TimeLimits[Hours] = TimeLimits()
-_REMOTE = Sourced(True)
+_REMOTE, _LENDABLE = Sourced(True), Sourced(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class EffectiveLimits:
     budget: TimeLimits[Budget] = _NO_BUDGET
     hours: TimeLimits[Hours] = _NO_HOURS
     remote: Sourced[bool] = _REMOTE
+    lendable: Sourced[bool] = _LENDABLE
+    """Where no limit sets it, the owner's pods say it themselves. Not to be lent is more."""
     grace: Sourced[int] = _GRACE
     """Seconds."""
 
@@ -113,6 +116,7 @@ def effective(owner: Owner, limits: Iterable[Limit], *, groups: Collection[str] 
         budget=_combined(levels, "budget", lambda limit: (limit.budget,) if limit.budget else None),
         hours=_combined(levels, "hours", lambda limit: limit.hours),
         remote=_amount(levels, "remote", lambda limit: limit.remote, int, _REMOTE),
+        lendable=_amount(levels, "lendable", lambda limit: limit.lendable, not_, _LENDABLE),
         grace=_amount(levels, "grace", lambda limit: limit.grace, int, _GRACE),
     )
 

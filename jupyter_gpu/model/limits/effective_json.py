@@ -38,6 +38,7 @@ SIMPLE: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, str], Any]], 
     ("memory", "memory", format_memory, reader(parse_memory)),
     ("idleTimeout", "idle_timeout", format_timeout, reader(parse_timeout)),
     ("remote", "remote", _same, strict.boolean),
+    ("lendable", "lendable", _same, strict.boolean),
     ("grace", "grace", format_duration, reader(_grace)),
 )
 """Name in the spec, attribute of a limit, writer and reader of each field that has one value."""

@@ -117,6 +117,8 @@ class Limit:
     hours: tuple[Hours, ...] | None = None
     remote: bool | None = None
     """Whether the owner may have GPUs of other nodes."""
+    lendable: bool | None = None
+    """Whether the owner's whole GPUs may have guests while they rest."""
     grace: int | None = None
     """Seconds before GPUs above a lowered maximum are taken back."""
     members: frozenset[str] = frozenset()
@@ -136,7 +138,7 @@ class Limit:
     """Fields of a newer version, kept so that writing the object loses nothing."""
 
     FIELDS = ("max", "guaranteed", "weight", "priority", "models", "memory", "idleTimeout", "budget", "hours",
-      "remote", "grace")  # fmt: skip
+      "remote", "lendable", "grace")  # fmt: skip
     """Names of the fields, as in the spec."""
 
     @property
@@ -169,6 +171,7 @@ class Limit:
             "budget": self.budget.to_json() if self.budget else None,
             "hours": None if self.hours is None else [hours.to_json() for hours in self.hours],
             "remote": self.remote,
+            "lendable": self.lendable,
             "grace": _written(self.grace, format_duration),
         }
         return {**strict.without_none(body), **self.extra}

@@ -98,6 +98,7 @@ def read_limit(obj: Any) -> Limit:
         budget=reading.take("budget", _read_budget, Budget(0, BudgetWindow.MONTH)),
         hours=reading.take("hours", strict.list_of(Hours.from_json, MAX_ITEMS), NOTHING),
         remote=reading.take("remote", strict.boolean, False),
+        lendable=reading.take("lendable", strict.boolean, True),
         grace=reading.take("grace", reader(lambda value: parse_duration(value, 0)), 0),
         members=members,
         hub_members=by_hub,

@@ -68,6 +68,7 @@ export interface IEffective {
   readonly budget: ICombined<IBudget>;
   readonly hours: ICombined<IHours>;
   readonly remote: IFrom<boolean> | null;
+  readonly lendable: IFrom<boolean> | null;
   readonly grace: IFrom<string> | null;
 }
 
@@ -99,6 +100,7 @@ export interface ILimitFields {
   readonly budget: IBudget | null;
   readonly hours: readonly IHours[] | null;
   readonly remote: boolean | null;
+  readonly lendable: boolean | null;
   readonly grace: string | null;
 }
 
@@ -129,6 +131,7 @@ export const readLimitFields = record<ILimitFields>({
   budget: nullable(budget),
   hours: nullable(listOf(hours, MAX_PARTS)),
   remote: nullable(boolean),
+  lendable: nullable(boolean),
   grace: nullable(word)
 });
 
@@ -154,6 +157,7 @@ const effective = record<IEffective>({
   budget: combined(budget),
   hours: combined(hours),
   remote: nullable(from(boolean)),
+  lendable: nullable(from(boolean)),
   grace: nullable(from(word))
 });
 

@@ -105,6 +105,7 @@ export function LimitForm(props: ILimitFormProps): React.JSX.Element {
           <ModelsField form={context} />
           {simple('memory')}
           {simple('remote')}
+          {simple('lendable')}
         </Group>
         <Group title={trans.__('Among those who wait')}>
           {simple('weight')}

@@ -40,7 +40,15 @@ export interface ISpanDraft {
 
 /** The fields that are a choice and a text. */
 export type SimpleField =
-  'max' | 'guaranteed' | 'weight' | 'priority' | 'memory' | 'idleTimeout' | 'remote' | 'grace';
+  | 'max'
+  | 'guaranteed'
+  | 'weight'
+  | 'priority'
+  | 'memory'
+  | 'idleTimeout'
+  | 'remote'
+  | 'lendable'
+  | 'grace';
 
 /** All fields as a person sees them. */
 export interface IDraft extends Readonly<Record<SimpleField, IChosen>> {
@@ -63,6 +71,7 @@ export const CHOICES: Readonly<Record<SimpleField | 'budget' | 'hours', readonly
   budget: ['inherit', 'value', 'unlimited'],
   hours: ['inherit', 'value', 'nothing'],
   remote: ['inherit', 'value', 'nothing'],
+  lendable: ['inherit', 'value', 'nothing'],
   grace: ['inherit', 'value', 'nothing']
 };
 /** The choices of an amount inside a list, which inherits nothing. */
@@ -85,7 +94,7 @@ export const NEW_SPAN: ISpanDraft = {
 
 /** The draft that says the same as `fields`. */
 export function draftOf(fields: ILimitFields): IDraft {
-  const { budget, remote } = fields;
+  const { budget } = fields;
   return {
     max: chosen(fields.max, typedOf),
     guaranteed: chosen(fields.guaranteed, typedOf),
@@ -106,7 +115,8 @@ export function draftOf(fields: ILimitFields): IDraft {
         most: chosen(max, typedOf)
       }))
     },
-    remote: remote === null ? INHERIT : { choice: remote ? 'value' : 'nothing', text: '' },
+    remote: yesOrNo(fields.remote),
+    lendable: yesOrNo(fields.lendable),
     grace: chosen(fields.grace, text => text)
   };
 }
@@ -200,7 +210,8 @@ export function fieldsOf(
     idleTimeout: amount('idleTimeout', draft.idleTimeout, readDuration(60), ''),
     budget: budget(),
     hours: hours(),
-    remote: draft.remote.choice === 'inherit' ? null : draft.remote.choice === 'value',
+    remote: isYes(draft.remote),
+    lendable: isYes(draft.lendable),
     grace: amount('grace', draft.grace, readDuration(0), '0s')
   };
   const [most, sure] = [fields.max, fields.guaranteed].map(value => milliOf(value ?? ''));
@@ -243,6 +254,14 @@ function chosen(value: string | null, typed: (value: string) => string): IChosen
   return value === '0' || value === '0s'
     ? { choice: 'nothing', text: '' }
     : { choice: 'value', text: typed(value) };
+}
+
+function yesOrNo(value: boolean | null): IChosen {
+  return value === null ? INHERIT : { choice: value ? 'value' : 'nothing', text: '' };
+}
+
+function isYes({ choice }: IChosen): boolean | null {
+  return choice === 'inherit' ? null : choice === 'value';
 }
 
 function whole(value: number | null): IChosen {

@@ -76,6 +76,8 @@ function unset(name: FieldName, trans: TranslationBundle): string {
       return trans.__('none');
     case 'remote':
       return trans.__('allowed');
+    case 'lendable':
+      return trans.__('as pods say');
     case 'grace':
       return trans.__('10 min');
   }

@@ -16,6 +16,7 @@ export const FIELDS = [
   'models',
   'memory',
   'remote',
+  'lendable',
   'hours',
   'budget',
   'idleTimeout',
@@ -34,6 +35,7 @@ export function fieldLabel(name: string, trans: TranslationBundle): string {
     models: trans.__('GPUs of a model'),
     memory: trans.__('GPU memory'),
     remote: trans.__('GPUs of other nodes'),
+    lendable: trans.__('Whole GPUs are lent'),
     hours: trans.__('Hours'),
     budget: trans.__('Budget'),
     idleTimeout: trans.__('Idle timeout'),
@@ -74,6 +76,8 @@ export function valueText(name: string, value: unknown, trans: TranslationBundle
       return memoryText(value as string, trans);
     case 'remote':
       return value ? trans.__('allowed') : trans.__('not allowed');
+    case 'lendable':
+      return value ? trans.__('while they rest') : trans.__('never');
     case 'hours':
       return hoursText(value as readonly IHours[], trans);
     case 'budget':

@@ -22,6 +22,10 @@ export function helpOf(name: FieldName, timeZone: string, trans: TranslationBund
       return trans.__('Of all shares of GPUs together.');
     case 'remote':
       return trans.__('Whether a server may have GPUs of nodes beside its own.');
+    case 'lendable':
+      return trans.__(
+        'Whether preemptible pods may use whole GPUs that rest. Their owner keeps three quarters of the memory.'
+      );
     case 'hours':
       return trans.__(
         'Times of the day at which another number of GPUs is the most. Time zone: %1.',
@@ -74,6 +78,7 @@ export function exampleOf(name: keyof typeof CHOICES): string {
     budget: '100',
     hours: '',
     remote: '',
+    lendable: '',
     grace: '10m'
   };
   return examples[name];
@@ -103,6 +108,8 @@ function valueName(name: keyof typeof CHOICES, trans: TranslationBundle): string
       return trans.__('These hours');
     case 'remote':
       return trans.__('Allowed');
+    case 'lendable':
+      return trans.__('While they rest');
     default:
       return trans.__('A number');
   }
@@ -114,6 +121,8 @@ function nothingName(name: keyof typeof CHOICES, trans: TranslationBundle): stri
       return trans.__('No hours');
     case 'remote':
       return trans.__('Not allowed');
+    case 'lendable':
+      return trans.__('Never');
     case 'grace':
       return trans.__('None: at once');
     default:

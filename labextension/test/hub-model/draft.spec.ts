@@ -18,6 +18,7 @@ const ALL: ILimitFields = {
   budget: { gpuHours: '0.5', window: 'Week' },
   hours: [{ days: ['Mon', 'Tue'], from: '08:00', to: '18:00', max: 'unlimited' }],
   remote: false,
+  lendable: true,
   grace: '0s'
 };
 const NONE = readLimitFields({}, '');
@@ -39,7 +40,8 @@ test.each([
       idleTimeout: 'unlimited',
       budget: { gpuHours: 'unlimited', window: 'Month' as const },
       hours: [],
-      remote: true
+      remote: true,
+      lendable: false
     }
   ]
 ])('a draft of %s says the same', (_, fields) => {

@@ -41,6 +41,8 @@ test.each([
   ['idleTimeout', 'unlimited', 'unlimited'],
   ['grace', '0s', 'at once'],
   ['remote', false, 'not allowed'],
+  ['lendable', true, 'while they rest'],
+  ['lendable', false, 'never'],
   ['budget', { gpuHours: '0.5', window: 'Day' }, '0.5 GPU-hours a day'],
   ['budget', { gpuHours: 'unlimited', window: 'Day' }, 'unlimited'],
   ['hours', [HOURS], 'Mon to Fri 08:00 to 20:00: 2 GPUs'],

@@ -96,6 +96,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "budget": budgets,
     "hours": st.lists(hours, max_size=2).map(tuple),
     "remote": st.booleans(),
+    "lendable": st.booleans(),
     "grace": st.integers(0, MAX_SECONDS),
     "changed": st.builds(LimitChange, odd_names, st.integers(0, MAX_TIME)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from operator import not_
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ SIMPLE: dict[str, Key] = {
     "memory": amount_key,
     "idle_timeout": amount_key,
     "remote": int,
+    "lendable": not_,
     "grace": int,
 }
 """Fields that are one value, with the key that sorts them, the most generous last."""

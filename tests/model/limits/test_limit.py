@@ -34,6 +34,7 @@ FULL: dict[str, Any] = {
     "budget": {"gpuHours": 100, "window": "Month"},
     "hours": [{"days": ["Mon", "Tue"], "from": "08:00", "to": "18:00", "max": 1}],
     "remote": True,
+    "lendable": True,
     "grace": "10m",
 }
 
@@ -58,6 +59,7 @@ def test_limit_reads_every_field() -> None:
         budget=Budget(100 * 3_600_000, BudgetWindow.MONTH),
         hours=(Hours(1000, frozenset({0, 1}), 8 * 60, 18 * 60),),
         remote=True,
+        lendable=True,
         grace=600,
         changed=LimitChange("root", 1777802400, {}, {"max": 2}),
         object_name="user-ann-0123",
@@ -136,6 +138,7 @@ def test_any_object_is_read(value: Any) -> None:
         ("hours", [{"from": "08:00", "to": "08:00", "max": 1}], "hours", NOTHING, "'from' and 'to' must differ"),
         ("hours", [{"from": "08:00", "to": "09:00", "max": 1, "days": []}], "hours", NOTHING, "one day or more"),
         ("hours", [{"from": "08:00", "to": "09:00", "max": 1, "days": ["Mon", "Mon"]}], "hours", NOTHING, "each once"),
+        ("lendable", "yes", "lendable", True, "'lendable' must be true or false"),
         ("remote", "yes", "remote", False, "'remote' must be true or false"),
         ("grace", "soon", "grace", 0, "is not a duration"),
     ],

@@ -40,12 +40,14 @@ def grant(share: GpuShare, own: Holding, *others: Holding, **used: int) -> tuple
         ([GpuShare(A, 250, 20)], False),
         ([GpuShare(A, 250, 21)], True),
         ([GpuShare(A, 250, 10), GpuShare(A, 1, 40)], True),
-        ([GpuShare(A, 1000, 90)], False),
+        ([GpuShare(A, 1000)], False),
+        ([GpuShare(A, 1000, 60)], False),
+        ([GpuShare(A, 1000, 60), GpuShare(A, 0, 20)], True),
         ([], False),
     ],
 )
 def test_a_share_with_more_than_its_part_divides_the_memory(shares: list[GpuShare], divided: bool) -> None:
-    """A whole GPU has all of it anyway."""
+    """A whole GPU has all of it anyway, or leaves some to a guest."""
     assert is_divided(ALL, shares) == divided
 
 

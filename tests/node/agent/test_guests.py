@@ -11,6 +11,7 @@ from jupyter_gpu_node.agent.rules.holdings import Holding, permitted
 from jupyter_gpu_node.agent.rules.plan import Observation, plan
 from jupyter_gpu_node.agent.sharing import served_shares
 from jupyter_gpu_node.agent.sharing.rules.served import served
+from jupyter_gpu_node.shares.rules.apportionment import memory_limit
 from jupyter_gpu_node.shares.rules.divided_memory import MemoryUse, is_divided, limits
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 
@@ -52,12 +53,49 @@ def test_a_guest_opens_beside_shares_of_the_whole_time() -> None:
 
 
 def test_no_guest_beside_a_whole_gpu() -> None:
-    """Nor a whole GPU beside a guest, also one that drains; whatever the books of memory say."""
+    """That is not lendable, nor such a one beside a guest, also one that drains; whatever the books of memory say."""
     whole = GpuShare(A, 1000)
     assert permitted((GUEST,), holding("eve"), [holding("ann", whole)], {A}) == ()
     for guest in (holding("eve", GUEST), holding("eve", drains=GUEST)):
         assert permitted((whole,), holding("ann"), [guest], {A}) == ()
         assert permitted((GpuShare(A, 999),), holding("ann"), [guest], {A}) == (GpuShare(A, 999),)
+
+
+OWNER = GpuShare(A, 1000, 50)
+"""A whole GPU whose owner leaves as much memory as the guest has."""
+
+
+def test_a_guest_opens_beside_a_lendable_gpu() -> None:
+    """As the memory that the owner leaves is enough, in the books and in use; and the owner opens beside the guest."""
+    ann = holding("ann", OWNER)
+    assert grant(GUEST, holding("eve"), ann, ann=50) == (GUEST,)
+    assert grant(GUEST, holding("eve"), ann, ann=51) == (), "it was given more before it was lendable"
+    assert grant(GUEST._replace(memory=31), holding("eve"), ann, ann=0) == ()
+    assert grant(GpuShare(A, 1, 10), holding("eve"), ann, ann=0) == (), "a share has time of its own, a guest has none"
+    for guest in (holding("eve", GUEST), holding("eve", drains=GUEST)):
+        assert grant(OWNER, holding("ann"), guest, eve=30) == (OWNER,)
+        assert grant(OWNER._replace(memory=51), holding("ann"), guest, eve=30) == ()
+
+
+def test_a_lendable_gpu_is_whole_again_once_its_guest_has_closed_it() -> None:
+    """Till then its owner keeps what it has; lending it again takes effect at once, though it uses more."""
+    whole, ann = GpuShare(A, 1000), holding("ann", OWNER)
+    assert grant(whole, ann, holding("eve", GUEST), eve=0) == (OWNER,)
+    assert grant(whole, ann, holding("eve", drains=GUEST), eve=0) == (OWNER,)
+    assert grant(whole, ann, holding("eve")) == (whole,)
+    assert permitted((OWNER,), holding("ann", whole), [], {A}) == (OWNER,)
+
+
+def test_an_owner_of_a_lendable_gpu_is_served_with_its_memory_and_before_a_guest() -> None:
+    """All of the time, and no more memory than it keeps; alone it has that limit, too."""
+    ann, eve = holding("ann", OWNER), holding("eve", GUEST)
+    assert served({"ann": ann, "eve": eve}) == {A: {"ann": 1000, "eve": 0}}
+    assert served({"eve": eve, "ann": holding("ann", drains=OWNER)}) == {A: {"ann": 1000, "eve": 0}}
+    assert memory_limit(1000, None, ALL, parted=True, recorded=OWNER.memory) == 50
+    assert memory_limit(1000, 10, ALL, parted=True) is None
+    both = {"ann": OWNER, "eve": GUEST}
+    assert limits(ALL, both, {}) == {"ann": 50, "eve": 30}
+    assert limits(ALL, both, {"ann": GpuShare(A, 1000)}) == {"ann": 50, "eve": 30}
 
 
 def test_a_guest_stays_until_there_is_room_for_its_share() -> None:
@@ -90,11 +128,13 @@ def test_a_guest_that_goes_drains_with_its_memory() -> None:
 
 def test_guests_are_served_again_after_a_restart() -> None:
     """With their limits; a guest without one is no guest."""
-    known = {A: {"ann": Terms(1000 - 1), "eve": Terms(0, 30)}}
+    known = {A: {"ann": Terms(1000 - 1), "eve": Terms(0, 30)}, "GPU-b": {"ann": Terms(1000, 50), "eve": Terms(0, 30)}}
     assert served_shares.parse(served_shares.serialize(known, "boot"), "boot") == known
 
 
-_shares = st.sampled_from([GpuShare(A, 1000), GpuShare(A, 600, 25), GpuShare(A, 400), GUEST, GpuShare(A, 0, 50)])
+_shares = st.sampled_from(
+    [GpuShare(A, 1000), OWNER, GpuShare(A, 1000, 60), GpuShare(A, 600, 25), GpuShare(A, 400), GUEST, GpuShare(A, 0, 50)]
+)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | _shares), max_size=12))

@@ -20,6 +20,7 @@ ANN = GpuShare(uuid(0), 600, 20 * GIB)
 BOB = GpuShare(uuid(0), 400, 20 * GIB)
 EVE = GpuShare(uuid(0), 0, 40 * GIB)
 """All that Ann and Bob leave of the memory."""
+WORKS = frozenset([uuid(0)])
 
 
 def _pod(uid: str, wish: Wish, *shares: GpuShare, preemptible: bool = False, **fields: Any) -> PodState:
@@ -83,9 +84,6 @@ def test_a_preemptible_pod_is_a_guest_while_owners_rest() -> None:
     assert snapshot.free_memory(gpu(0), NODE) == 0
 
 
-WORKS = frozenset([uuid(0)])
-
-
 @pytest.mark.parametrize(
     ("ann", "eve", "node"),
     [
@@ -115,9 +113,67 @@ def test_without_an_amount_of_memory_it_needs_the_part_of_its_wish() -> None:
     assert _decided(_world(_owner("ann", ANN), _owner("bob", BOB), guest)) == (GpuShare(uuid(0), 0, 20 * GIB),)
 
 
+WHOLE = GpuShare(uuid(0), 1000)
+LENDABLE = GpuShare(uuid(0), 1000, 60 * GIB)
+
+
 def test_a_whole_gpu_has_no_guest() -> None:
     """Its programs are not under the gate: they cannot be asked to wait."""
-    assert _decided(_world(_pod("ann", Wish(1000), GpuShare(uuid(0), 1000)), _guest(1))) == ()
+    assert _decided(_world(_pod("ann", Wish(1000), WHOLE), _guest(1))) == ()
+
+
+def _lends(*shares: GpuShare, memory: int | None = None, **fields: Any) -> PodState:
+    wish = Wish(1000, memory=memory * GIB if memory else None, lendable=True)
+    return _pod("ann", wish, *shares, **fields)
+
+
+@pytest.mark.parametrize("open_now", [frozenset(), WORKS])
+def test_a_lendable_gpu_has_a_guest_while_its_owner_rests(open_now: frozenset[str]) -> None:
+    """Closed or open; with a quarter of the memory, and not a byte more. The owner's share is that of before."""
+    ann = _lends(LENDABLE, busy=open_now, resting=open_now)
+    assert _decided(_world(ann, _guest(21))) == ()
+    snapshot = _world(ann, _guest(20))
+    assert _decided(snapshot) == (GpuShare(uuid(0), 0, 20 * GIB),)
+    assert _shares(snapshot, "ann") == (LENDABLE,)
+    _follow(snapshot)
+    _change(snapshot, "ann", busy=WORKS, resting=frozenset())
+    assert _decided(snapshot) == (), "the owner works"
+    assert _shares(snapshot, "ann") == (LENDABLE,)
+
+
+@pytest.mark.parametrize("before", [(), (WHOLE,)])
+def test_a_gpu_becomes_lendable_where_it_is(before: tuple[GpuShare, ...]) -> None:
+    """A new one from the start, one that its pod has at once; on a GPU without the gate none."""
+    assert _decided(_world(_lends(*before)), "ann") == (LENDABLE,)
+    assert _decided(_world(_lends(*before, memory=70)), "ann") == (LENDABLE._replace(memory=70 * GIB),)
+    assert _decided(_world(_lends(*before, memory=80)), "ann") == (WHOLE,)
+    assert _decided(_world(_lends(*before), gate=False), "ann") == (WHOLE,)
+
+
+def test_an_owner_has_its_gpu_for_itself_again() -> None:
+    """The guest goes, though its owner rests; once it has closed the GPU, all of the memory is the owner's."""
+    snapshot = _world(_lends(LENDABLE), _guest(20))
+    _decided(snapshot)
+    _follow(snapshot)
+    _change(snapshot, "ann", requested=Requested(3, Wish(1000)))
+    assert _decided(snapshot) == ()
+    assert _shares(snapshot, "ann") == (LENDABLE,)
+    _follow(snapshot)
+    assert _decided(snapshot, "ann") == (WHOLE,)
+    assert _shares(snapshot, "eve") == ()
+
+
+def test_a_guest_goes_when_an_owner_wants_more_memory() -> None:
+    """And comes before it in line: all time is booked, so no other pod could use what the guest has."""
+    snapshot = _world(_owner("ann", ANN), _owner("bob", BOB), _guest())
+    _decided(snapshot)
+    _follow(snapshot)
+    _change(snapshot, "ann", requested=Requested(3, Wish(600, memory=30 * GIB)))
+    assert _decided(snapshot) == (EVE,), "she has waited longer"
+    _change(snapshot, "ann", requested=Requested(4, Wish(600, memory=30 * GIB, priority=9)))
+    assert _decided(snapshot) == ()
+    _follow(snapshot)
+    assert _decided(snapshot, "ann") == (ANN._replace(memory=30 * GIB),)
 
 
 def test_a_gpu_has_one_guest() -> None:
@@ -181,7 +237,10 @@ def test_a_guest_ends_with_its_wish(milli: int) -> None:
 
 UIDS = ("ann", "bob", "dan", "eve", "fay")
 _wishes = st.builds(
-    Wish, st.sampled_from([0, 100, 400, 500, 600, 1000, 1500]), memory=st.sampled_from([None, GIB, 20 * GIB, 40 * GIB])
+    Wish,
+    st.sampled_from([0, 100, 400, 500, 600, 1000, 1500]),
+    memory=st.sampled_from([None, GIB, 20 * GIB, 40 * GIB]),
+    lendable=st.booleans(),
 )
 _steps = st.lists(
     st.one_of(
@@ -196,9 +255,10 @@ _steps = st.lists(
 
 @given(_steps)
 def test_nothing_is_given_twice_whatever_happens(steps: list[tuple[str, str, Any]]) -> None:
-    """Time and memory together are at most the GPU; a guest is alone as such, and beside no whole GPU.
+    """Time and memory together are at most the GPU; a guest is alone as such, and beside no whole GPU of another pod.
 
-    And whether GPUs are lent changes nothing for those who are no guests.
+    But for a lendable one, whose owner keeps its memory. And whether GPUs are lent changes nothing for those who are no
+    guests.
     """
     gpus = (gpu(0, gate=True), gpu(1, gate=True))
     snapshot = ClusterSnapshot(lends=True)
@@ -273,7 +333,9 @@ def _check_books(snapshot: ClusterSnapshot, name: str) -> None:
     guests = [uid for uid, shares in found.items() if any(share.guest for share in shares)]
     alone = [uid for uid in guests if not milli[uid]]
     assert len(alone) <= 1
-    assert not guests or 1000 not in [amount for uid, amount in milli.items() if uid not in guests]
+    for share in [share for uid, shares in found.items() if uid not in guests for share in shares]:
+        assert not guests or not share.exclusive
+        assert not share.lendable or share.memory >= 60 * GIB
     for uid in alone:
         pod = snapshot.pod(uid)
         assert pod

@@ -18,7 +18,7 @@ PERIOD = Timing().period
 
 def a_manager(**milli: int) -> LeaseManager:
     manager = LeaseManager(Arbiter(Timing(), 0), 0)
-    manager.set({name: Terms(one, 100) for name, one in milli.items()}, 0)
+    manager.set({name: Terms(one, 100 if one < 1000 else None) for name, one in milli.items()}, 0)
     return manager
 
 

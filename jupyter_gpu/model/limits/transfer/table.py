@@ -35,6 +35,7 @@ _FORMS: Mapping[str, _Form] = {
     "budget": _Form(cells.budget_cell, cells.read_budget),
     "hours": _Form(cells.hours_cell, cells.read_hours),
     "remote": _Form(cells.yes_cell, cells.read_yes),
+    "lendable": _Form(cells.yes_cell, cells.read_yes),
 }
 """Forms of the fields that are no plain text."""
 

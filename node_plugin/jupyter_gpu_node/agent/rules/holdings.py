@@ -114,6 +114,6 @@ def _may_have(share: GpuShare, others: Sequence[Holding]) -> bool:
     if share.exclusive and any(other.names(share.uuid) for other in others):
         return False
     taken = sum(other.claimed_milli(share.uuid) for other in others)
-    if share.guest and any(other.claimed_milli(share.uuid) == MILLI_PER_GPU for other in others):
+    if share.guest and any(one.exclusive for other in others for one in other.shares(share.uuid)):
         return False
     return all(other.known for other in others) and taken + share.milli <= MILLI_PER_GPU

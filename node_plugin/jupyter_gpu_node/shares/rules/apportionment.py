@@ -22,7 +22,9 @@ class RankedClaim:
     divisible: bool = True
     """Whether it is met in part where not all of it fits."""
     guest: bool = False
-    """Whether it is a guest's, with 0 milli: it is met last, unless one pod has all of the GPU."""
+    """Whether it is a guest's, with 0 milli: it is met last, unless one pod has all of the GPU for itself."""
+    lendable: bool = False
+    """Whether it leaves memory for a guest, where it is all of the GPU."""
 
 
 def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
@@ -32,15 +34,18 @@ def apportion(claims: Iterable[RankedClaim]) -> dict[str, dict[str, int]]:
     """
     found: dict[str, dict[str, int]] = {}
     room: dict[str, int] = {}
+    lent: set[str] = set()
     for claim in sorted(claims, key=lambda one: (one.gpu, one.guest, one.rank, one.order, one.pod)):
         left = room.get(claim.gpu, MILLI_PER_GPU)
         milli = min(claim.milli, left) if claim.divisible else claim.milli
-        if claim.guest and MILLI_PER_GPU not in found.get(claim.gpu, {}).values():
+        alone = MILLI_PER_GPU in found.get(claim.gpu, {}).values() and claim.gpu not in lent
+        if claim.guest and not alone:
             found.setdefault(claim.gpu, {}).setdefault(claim.pod, 0)
         elif 0 < milli <= left:
             shares = found.setdefault(claim.gpu, {})
             shares[claim.pod] = shares.get(claim.pod, 0) + milli
             room[claim.gpu] = left - milli
+            lent |= {claim.gpu} if claim.lendable else set()
     return found
 
 
@@ -49,11 +54,11 @@ def memory_limit(milli: int, asked: int | None, memory: int | None, *, parted: b
 
     ``asked``: what its user wants at most; ``memory``: that of the GPU, None where it is not known. ``parted``: a share
     gets no more of the memory than of the time, but for one with ``recorded`` bytes in the books: it has these. A whole
-    GPU is its pod's own.
+    GPU without them is its pod's own.
     """
-    if milli == MILLI_PER_GPU:
-        return None
     if recorded:
         return recorded
+    if milli == MILLI_PER_GPU:
+        return None
     part = memory * milli // MILLI_PER_GPU if parted and memory else None
     return min((bound for bound in (asked, part) if bound is not None), default=None)

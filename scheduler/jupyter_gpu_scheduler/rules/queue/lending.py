@@ -1,8 +1,8 @@
 """Pure: which GPU has a guest: a preemptible pod that waits for a part of a GPU, while those who have this one rest.
 
-A guest takes no milli in the books, and memory that no pod has there: none is left beside a whole GPU. So it goes only
-where owners have booked less of the memory than there is, and it goes away when one of them works, or when a waiting
-pod could use what it holds.
+A guest takes no milli in the books, and memory that no pod has there: none is left beside a whole GPU that is not
+lendable. So it goes only where owners have booked less of the memory than there is, and it goes away when one of them
+works, or when a waiting pod could use what it holds.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Host:
     """UIDs of the pods that may use it now."""
     wanted_by: Collection[str]
     """UIDs of the waiting pods that it could serve if more of it were free."""
+    ahead: Collection[str] = ()
+    """UIDs of the pods that come before it in line."""
     used_outside: bool = False
     """Whether a program uses it that was not granted it."""
 
@@ -44,9 +46,14 @@ class Host:
             return False
         if not owners.keys().isdisjoint(self.working):
             return False
-        if sum(owners.values()) < MILLI_PER_GPU and any(pod != uid for pod in self.wanted_by):
+        if any(self._could_use(pod, owners) for pod in self.wanted_by if pod != uid):
             return False
         return needed <= free_memory(self.gpu.memory, self.milli, self.memory, without=uid)
+
+    def _could_use(self, pod: str, owners: Mapping[str, int]) -> bool:
+        """Tell whether memory would serve a waiting pod here: where time is free, or it has all, or comes first."""
+        has = owners.get(pod, 0)
+        return sum(owners.values()) < MILLI_PER_GPU or has == MILLI_PER_GPU or (has > 0 and pod in self.ahead)
 
     def _has_other_guest(self, uid: str) -> bool:
         return any(pod != uid and not self.milli.get(pod) for pod in self.memory)

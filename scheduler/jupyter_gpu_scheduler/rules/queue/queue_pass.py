@@ -14,7 +14,7 @@ rest stands in no line, as room would not help it. A pod whose wish can't be rea
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -94,18 +94,20 @@ class QueuePass:
 
     def _lend(self, waiting: Iterable[PodState]) -> None:
         """Make those that get nothing guests, in line order, after all that is free is given."""
+        ahead: set[str] = set()
         for pod in sorted(waiting, key=lambda pod: pod.rank):
             wish = pod.wish
             if wish is None or self.shares[pod.uid] or not self.owed.get(pod.uid) or not may_be_guest(pod, wish):
+                ahead.add(pod.uid)
                 continue
-            if share := guest_share(pod, wish, (self._host(gpu) for gpu in _usable(pod, self.gpus).values())):
+            if share := guest_share(pod, wish, (self._host(gpu, ahead) for gpu in _usable(pod, self.gpus).values())):
                 self._give(pod, (share,))
 
-    def _host(self, gpu: Gpu) -> Host:
+    def _host(self, gpu: Gpu, ahead: Collection[str]) -> Host:
         uuid = gpu.uuid
         wanted_by = [uid for uid, uuids in self._wanted.items() if uuid in uuids]
         memory = self._memory.get(uuid, {})
-        return Host(gpu, self._held[uuid], memory, working(self.pods, uuid), wanted_by, uuid in self._outside)
+        return Host(gpu, self._held[uuid], memory, working(self.pods, uuid), wanted_by, ahead, uuid in self._outside)
 
     def _serve_alone(self, pod: PodState) -> bool:
         """Serve a pod that needs nothing but what it holds; False if it needs more."""
@@ -287,7 +289,8 @@ class QueuePass:
             left = None
             if self._memory.get(uuid):
                 most = booked(gpu.memory, share, memory) if pod.standing else self._bytes_held(pod, gpu)
-                left = self._memory_room(pod, gpu, most if uuid in closed else None)
+                others_may = uuid in closed and share < MILLI_PER_GPU  # without time, memory serves nobody
+                left = self._memory_room(pod, gpu, most if others_may else None)
             given = (uuid in self._outside, memory, left, self._priority(uuid))
             spots.append(Spot(gpu, room, held, share, age, use, *given))
         return spots

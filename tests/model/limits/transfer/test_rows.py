@@ -67,7 +67,7 @@ def test_table_is_read_by_people() -> None:
     )
     lines = write_table([limit]).split("\r\n")
     assert lines[0] == ",".join(f'"{column}"' for column in COLUMNS)
-    assert lines[1] == '"User","\'=cmd()","","2","","","5","","","","","","false",""'
+    assert lines[1] == '"User","\'=cmd()","","2","","","5","","","","","","false","",""'
     assert write_table([], bom=True).startswith(BOM)
 
 

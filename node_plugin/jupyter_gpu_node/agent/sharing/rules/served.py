@@ -57,5 +57,6 @@ def _claim(uuid: str, pod: str, holding: Holding) -> RankedClaim:
         rank=2 if drains else 0 if uuid in holding.open else 1,
         order=holding.order,
         guest=not (holding.drains if drains else holding.has)[uuid],
+        lendable=holding.served(uuid).lendable,
         divisible=drains,  # how much of what drains was meant is not always known
     )

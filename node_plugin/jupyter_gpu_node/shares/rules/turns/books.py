@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.shares.rules import share_file
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
@@ -156,7 +157,7 @@ class GpuBooks:
 
 def _adjusts(share: ServedShare) -> bool:
     """Tell whether co-adjustment changes what a share earns: a whole GPU stays whole, and a guest earns nothing."""
-    return not share.exclusive and not share.guest
+    return share.terms.milli < MILLI_PER_GPU and not share.guest
 
 
 def _worked(account: TimeAccount | None) -> int:

@@ -54,7 +54,7 @@ class ServedShare:
     @property
     def exclusive(self) -> bool:
         """Whether it has the GPU for itself: its programs run as they like."""
-        return self.terms.milli == MILLI_PER_GPU
+        return self.terms.milli == MILLI_PER_GPU and self.terms.limit is None
 
     @property
     def guest(self) -> bool:
