@@ -101,10 +101,11 @@ def test_revoked_share_comes_back_by_a_new_decision(
 
 
 def test_recorded_memory_is_the_limit() -> None:
-    """As the books say, whatever its part; a whole GPU has all of it."""
+    """As the books say, whatever its part; a whole GPU has all of it, if it leaves none to a guest."""
     for parted in (True, False):
         assert memory_limit(250, 4 * GIB, 80 * GIB, parted=parted, recorded=40 * GIB) == 40 * GIB
-        assert memory_limit(1000, None, 80 * GIB, parted=parted, recorded=40 * GIB) is None
+        assert memory_limit(1000, None, 80 * GIB, parted=parted, recorded=60 * GIB) == 60 * GIB
+        assert memory_limit(1000, 40 * GIB, 80 * GIB, parted=parted) is None
 
 
 @pytest.mark.parametrize(
