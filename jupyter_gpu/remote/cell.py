@@ -132,7 +132,8 @@ class Cell:
         here, newest, names, inputs = self._here, self._newest, self._code.names, self._code.inputs
         held = newest.held(self._wanted)
         elsewhere = {name: kernels[0].there[name] for name, kernels in held.items() if seat not in kernels}
-        seat.there = there = shipping.current(seat.there, held.keys() - elsewhere.keys())
+        own = {name for name in seat.there if seat in newest.holders(name)}
+        seat.there = there = shipping.current(seat.there, own)
         reads = CellNames(reads=names.reads | here.uses.reads)
         needed = shipping.wanted(reads, inputs, self._space.keys(), there.keys() | elsewhere.keys())
         needed |= here.pickled.keys() | here.failed.keys()

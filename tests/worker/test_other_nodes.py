@@ -111,12 +111,27 @@ def test_call(kernel: Kernel, pods: TwoPods) -> None:
     await_(lambda: kernel.run("print(gpu.status().attached)") == "0")
 
 
+CUT = """
+import os, socket, time
+for number in os.listdir("/proc/self/fd"):
+    try:
+        one = socket.socket(fileno=os.dup(int(number)))
+    except OSError:
+        continue
+    if one.family == socket.AF_INET and not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        one.shutdown(socket.SHUT_RDWR)
+while True: time.sleep(.1)
+"""
+"""A cell whose kernel ends all its connections; the notebook is not told why."""
+
+
 def test_namespace_stays_while_the_gpus_do(kernel: Kernel, pods: TwoPods) -> None:
     """Cells have what earlier ones left there, also after a lost connection; a shrink ends what rests."""
     kernel.run("gpu.resize(3)")
     assert kernel.run("%%gpu 2\nimport threading\nlock = threading.Lock(); pid = os.getpid(); print('said')") == "said"
     assert kernel.run("print(gpu.remote.lock)") == "<lock: lock on node2>"
-    kernel.run("for seat in gpu._calls.worker._state.resting: seat.connection.close()")
+    with pytest.raises(Failed, match="WorkerLost"):
+        kernel.run(f"%%gpu 2\n{CUT}")
     assert kernel.run("%%gpu 2\nprint(lock.locked(), os.getpid() == pid)") == "False True"
     assert kernel.run("print(gpu.remote.lock)") == "<lock: lock on node2>"
     assert len(pods.kernels) == 1
