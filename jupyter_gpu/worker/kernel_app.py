@@ -1,8 +1,8 @@
 """One kernel of a worker: a stock ipykernel whose sockets accept the notebook alone.
 
-Started by the first process (`supervisor`) with two pipes: `Run` comes by the standard input, and then `Allow` whenever
-the notebook has another key; `Started` goes back by the descriptor in the last argument. It has no connection file, as
-that would keep the keys.
+Started by the first process (`supervisor`) with two pipes: `Run` comes by the standard input, then `Allow` whenever the
+notebook has another key, and once `Take`, when it is somebody's: `Started` is the answer, by the other pipe. Until then
+it may have stood by for long. It has no connection file, as that would keep the keys.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import IO, Any
 
 import zmq
@@ -17,7 +19,7 @@ from ipykernel.kernelapp import IPKernelApp
 from traitlets import Instance
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.remote.rules.control import CHANNELS, MAX_BYTES, Allow, Run, Started, read
+from jupyter_gpu.remote.rules.control import CHANNELS, MAX_BYTES, Allow, Run, Started, Take, read
 from jupyter_gpu.worker import pinned
 from jupyter_gpu.worker.clients import Clients
 from jupyter_gpu.worker.messages import GpuKernel
@@ -60,11 +62,15 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
         if self.run.end:
             self._clients = Clients(self.control_socket, self.run.interrupt, self.run.end)
 
-    def start(self) -> None:
-        """Run until the end."""
+    def begin(self, folder: str, report: int) -> None:
+        """Begin to be somebody's: in a folder, where it is there; without a client it ends from now on."""
+        with suppress(OSError):
+            os.chdir(folder)
+            self.shell.user_ns["_dh"][:] = [folder]  # IPython's list of the folders of this session
         if self._clients is not None:
             self._clients.watch(self.kernel.interrupt)
-        super().start()
+        with open(report, "wb") as pipe:
+            pipe.write(self.started().dump() + b"\n")
 
     def init_heartbeat(self) -> None:
         """Start none: its socket would answer to anybody who has the public key. ZeroMQ's own heartbeats replace it."""
@@ -96,14 +102,21 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
         super().close()
 
 
-def follow(orders: IO[bytes], keys: pinned.Keys, own: str) -> None:
-    """Allow the keys that the first process names, until it ends; nobody, if what it says can't be read."""
+def follow(orders: IO[bytes], keys: pinned.Keys, own: str, taken: Future[str]) -> None:
+    """Allow the keys that the first process names, until it ends; nobody, if what it says can't be read.
+
+    ``taken`` gets the folder of `Take`.
+    """
     for line in iter(lambda: orders.readline(MAX_BYTES), b""):
         try:
-            keys.allow({own, *read(line, Allow).keys})
+            word = read(line, Allow, Take)
         except strict.FieldError:
             keys.allow({own})
             return
+        if isinstance(word, Allow):
+            keys.allow({own, *word.keys})
+        elif isinstance(word, Take) and not taken.done():
+            taken.set_result(word.folder)
 
 
 def main(report: int) -> None:
@@ -111,7 +124,8 @@ def main(report: int) -> None:
     orders = open(os.dup(0), "rb")  # noqa: SIM115, PTH123 - to the end of the process
     run = read(orders.readline(MAX_BYTES), Run)
     keys = pinned.Keys({*run.allow, run.public})  # its own, for sockets of its own that connect
-    threading.Thread(target=follow, args=(orders, keys, run.public), name="keys", daemon=True).start()
+    taken: Future[str] = Future()
+    threading.Thread(target=follow, args=(orders, keys, run.public, taken), name="keys", daemon=True).start()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -119,10 +133,5 @@ def main(report: int) -> None:
     app.initialize(["--quiet", *ARGUMENTS])
     if "" not in sys.path:  # Python was started without it (-P), so that no file of the folder hid a module from us
         sys.path.insert(0, "")
-    with open(report, "wb") as pipe:
-        pipe.write(app.started().dump() + b"\n")
+    taken.add_done_callback(lambda done: app.begin(done.result(), report))  # at once, if it was taken meanwhile
     app.start()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -23,6 +23,7 @@ from jupyter_gpu.model.service import Peer
 from jupyter_gpu.remote.rules import control, pairing
 from jupyter_gpu.remote.rules.control import Allow, Serve
 
+from . import standby
 from .loads import LoadReader
 from .supervisor import Supervisor
 
@@ -126,12 +127,16 @@ def main(port: int = control.PORT, alone: tuple[int, int] = ALONE) -> None:
     path = Path(os.environ.get(VARIABLE, ""))
     if not path.is_absolute():
         sys.exit(f"{VARIABLE} is not set: this program runs in a worker pod, which has a slot for GPUs.")
+    try:
+        beforehand = standby.wanted(os.environ)
+    except strict.FieldError as error:
+        sys.exit(str(error))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = MAX_FILES if most == resource.RLIM_INFINITY else min(MAX_FILES, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
     reading, writing = os.pipe()
-    supervisor = Supervisor(Serve(everywhere(), ()), reading, port, alone, LoadReader(path))
+    supervisor = Supervisor(Serve(everywhere(), ()), reading, port, alone, LoadReader(path), beforehand)
     node = NodePlugin(path, Peer(supervisor.serving.key, supervisor.serving.port), writing)
     threading.Thread(target=node.run, name="node", daemon=True).start()
     supervisor.run()

@@ -14,16 +14,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 import zmq
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
-from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.remote import PYTHON, versions
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import (
@@ -48,63 +46,16 @@ from jupyter_gpu.remote.rules.control import (
 )
 from jupyter_gpu.worker import pinned
 from jupyter_gpu.worker.endings import Endings
+from jupyter_gpu.worker.kernels import Kernel
 from jupyter_gpu.worker.loads import LoadReader
+from jupyter_gpu.worker.standby import VARIABLE, Standby
 
 REAP = 1_000
 """Milliseconds between two looks for processes whose parents have ended, as the first process of a container."""
+SLOWLY = 5
+"""Pace at which a kernel loads for which nobody waits, as of nice(1)."""
 MAX_WAITING = 64
 """Messages, and clients, that wait at a time; those of one notebook are a few."""
-
-
-@dataclass
-class Kernel:
-    """One kernel of the worker."""
-
-    process: subprocess.Popen[bytes]
-    ended: int
-    """Its pidfd, which can be read when it has ended."""
-    report: IO[bytes]
-    """The pipe from which `Started` is read."""
-    errors: IO[bytes]
-    """A file with all that it printed before it was ready."""
-    port: int
-    """The first of its ports; 0: any."""
-    owner: ReservationOwner
-    """The process that it is for."""
-    started: Started | None = None
-    waiting: list[bytes] = field(default_factory=list)
-    """The clients that wait for `Started`."""
-
-    def allow(self, keys: tuple[str, ...]) -> None:
-        """Have it accept these keys from now on."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(Allow(keys).dump() + b"\n")
-        except BrokenPipeError:  # it has ended
-            pass
-        except BlockingIOError:  # it is stuck, and must not go on with an old key
-            self.kill()
-
-    def kill(self) -> None:
-        """End it, and what it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def close(self) -> None:
-        """Close its descriptors."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        os.close(self.ended)
-        self.report.close()
-        self.errors.close()
-
-    def last_words(self) -> str:
-        """Return the last line that it printed before it was ready, and how it ended."""
-        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 4096))
-        lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return f"{lines[-1] if lines else 'it printed nothing'} (status {self.process.returncode})"
 
 
 class Supervisor:
@@ -112,7 +63,7 @@ class Supervisor:
 
     ``port``: its port; those of its kernels follow. 0: any. ``patience``: seconds after which a kernel without a client
     interrupts what runs, and ends; 0: never, as one on the notebook's machine ends with the notebook. ``loads``: reads
-    those of the worker's GPUs; None: nobody tells them.
+    those of the worker's GPUs; None: nobody tells them. ``standby``: whether a kernel is started beforehand.
     """
 
     def __init__(
@@ -122,6 +73,7 @@ class Supervisor:
         port: int = 0,
         patience: tuple[int, int] = (0, 0),
         loads: LoadReader | None = None,
+        standby: bool = False,
     ) -> None:
         self._address, self._allowed, self._leash, self._port = serve.address, serve.allow, leash, port
         self._patience = patience
@@ -144,6 +96,7 @@ class Supervisor:
         self.serving = Serving(port, self._public.decode())
         self._kernels: dict[str, Kernel] = {}
         self._endings = Endings()
+        self._standby = Standby(time.monotonic()) if standby else None
 
     def run(self) -> None:
         """Serve until the leash ends, then end all kernels."""
@@ -153,6 +106,8 @@ class Supervisor:
         finally:
             for name in list(self._kernels):
                 self._drop(name)
+            if self._standby is not None:
+                self._standby.close()
             self._authenticator.stop()
             self._context.destroy(linger=0)
 
@@ -166,9 +121,11 @@ class Supervisor:
             jobs[kernel.ended] = lambda name=name: self._on_end(name)  # type: ignore[misc]
             if kernel.started is None:
                 jobs[kernel.report.fileno()] = lambda name=name: self._on_report(name)  # type: ignore[misc]
+        if self._standby is not None and self._standby.kernel is not None:
+            jobs[self._standby.kernel.ended] = self._standby.on_end
         for source in (*jobs, self._leash):
             poller.register(source, zmq.POLLIN)
-        events = dict(poller.poll(REAP if os.getpid() == 1 else None))
+        events = dict(poller.poll(self._patience_of_turn()))
         if self._leash in events and not self._read_orders():
             return False
         for source, job in jobs.items():
@@ -176,11 +133,34 @@ class Supervisor:
                 job()
         if os.getpid() == 1:
             self._reap()
+        self._prepare()
         return True
+
+    def _patience_of_turn(self) -> int | None:
+        """Return the milliseconds until something is to be done, whatever comes; None: nothing is."""
+        waits = [REAP] if os.getpid() == 1 else []
+        if self._standby is not None and len(self._kernels) < control.MAX_KERNELS:
+            wait = self._standby.wait(time.monotonic())
+            waits += [] if wait is None else [int(1000 * wait) + 1]
+        return min(waits, default=None)
+
+    def _prepare(self) -> None:
+        """Start a kernel beforehand, where that is due."""
+        standby = self._standby
+        if standby is not None and standby.wait(time.monotonic()) == 0 and len(self._kernels) < control.MAX_KERNELS:
+            try:
+                standby.kernel = self._launch(pace=SLOWLY)
+            except OSError:
+                standby.failed(time.monotonic())
+
+    def _all(self) -> list[Kernel]:
+        """Return all kernels, also the one that stands by."""
+        waiting = self._standby.kernel if self._standby is not None else None
+        return [*self._kernels.values(), *([waiting] if waiting is not None else [])]
 
     def _reap(self) -> None:
         """Wait for what ended after its parent had: it is a child of a container's first process."""
-        own = {kernel.process.pid for kernel in self._kernels.values()}
+        own = {kernel.process.pid for kernel in self._all()}
         look = os.WEXITED | os.WNOHANG
         with contextlib.suppress(ChildProcessError):
             while (one := os.waitid(os.P_ALL, 0, look | os.WNOWAIT)) and one.si_pid not in own:
@@ -197,7 +177,7 @@ class Supervisor:
             return False
         if lines:
             self._keys.allow(self._allowed)
-            for kernel in self._kernels.values():
+            for kernel in self._all():
                 kernel.allow(self._allowed)
         return bool(data) and len(self._orders) < control.MAX_BYTES
 
@@ -215,7 +195,7 @@ class Supervisor:
                 self._drop(word.kernel)
                 self._send(client, Killed(word.kernel))
             elif isinstance(word, Look):
-                self._send(client, Running(tuple(KernelOf(name, known.owner) for name, known in self._kernels.items())))
+                self._send(client, Running(self._owners()))
             elif isinstance(word, Load):
                 self._ask_loads(client)
             elif isinstance(word, Check):
@@ -224,6 +204,10 @@ class Supervisor:
                 self._start(client, word)
             elif isinstance(word, Tell):
                 self._send(client, self._endings.told(word.kernel, alive=word.kernel in self._kernels))
+
+    def _owners(self) -> tuple[KernelOf, ...]:
+        known = self._kernels.items()
+        return tuple(KernelOf(name, kernel.owner) for name, kernel in known if kernel.owner is not None)
 
     def _ask_loads(self, client: bytes) -> None:
         if self._loads is None:
@@ -242,23 +226,28 @@ class Supervisor:
                 self._send(client, Refused(why))
                 return
             try:
-                known = self._kernels[start.kernel] = self._launch(start)
+                known = self._kernels[start.kernel] = self._taken() or self._launch()
             except OSError as error:
                 self._send(client, Refused(gettext("The worker cannot start a kernel: %1", error.strerror or error)))
                 return
+            known.give(start.owner, start.folder)
         if known.started:
             self._send(client, known.started)
         elif client not in known.waiting and len(known.waiting) < MAX_WAITING:
             known.waiting.append(client)
 
-    def _launch(self, start: Start) -> Kernel:
-        """Start a kernel. Raises `OSError`."""
+    def _taken(self) -> Kernel | None:
+        """Return the kernel that stands by, which then is another's; None: there is none."""
+        return self._standby.take(time.monotonic()) if self._standby is not None else None
+
+    def _launch(self, pace: int = 0) -> Kernel:
+        """Start a kernel, with a pace as of nice(1). Raises `OSError`."""
         with contextlib.ExitStack() as undo:
             reading, writing = os.pipe()
             undo.callback(os.close, reading)
             try:
                 errors = undo.enter_context(tempfile.TemporaryFile())
-                process = self._run(start.folder, writing, errors)
+                process = self._run(writing, errors, pace)
             finally:
                 os.close(writing)
             undo.callback(process.wait)
@@ -279,28 +268,27 @@ class Supervisor:
         )
         with contextlib.suppress(BrokenPipeError):  # it has ended: `_on_end` says why
             process.stdin.write(run.dump() + b"\n")
-        return Kernel(process, ended, open(reading, "rb"), errors, run.port, start.owner)  # noqa: PTH123
+        return Kernel(process, ended, open(reading, "rb"), errors, run.port)  # noqa: PTH123
 
     def _next_ports(self) -> int:
         """Return the first port of a new kernel: of those that are free, the ones that were not used for longest."""
         if not self._port:
             return 0
-        used = {kernel.port for kernel in self._kernels.values()}
+        used = {kernel.port for kernel in self._all()}
         while True:
             port = self._port + 1 + control.CHANNELS * (self._launched % control.MAX_KERNELS)
             self._launched += 1
             if port not in used:
                 return port
 
-    def _run(self, folder: str, writing: int, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - this Python, and a number
-            [sys.executable, "-P", "-m", "jupyter_gpu.worker.kernel_app", str(writing)],
+    def _run(self, writing: int, errors: IO[bytes], pace: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - this Python, and numbers
+            [sys.executable, "-P", "-m", "jupyter_gpu.worker.kernel_process", str(writing), str(pace)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             bufsize=0,
             pass_fds=[writing],
-            cwd=folder if Path(folder).is_dir() else None,
             env={**os.environ, "JPY_PARENT_PID": str(os.getpid())},  # it ends when this process was killed
             start_new_session=True,
         )
@@ -312,6 +300,8 @@ class Supervisor:
             kernel.process.wait()
             return
         kernel.started = control.read(line, Started)
+        if self._standby is not None:
+            self._standby.worked()
         for client in kernel.waiting:
             self._send(client, kernel.started)
         kernel.waiting.clear()
@@ -345,7 +335,7 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    supervisor = Supervisor(serve, leash)
+    supervisor = Supervisor(serve, leash, standby=os.environ.get(VARIABLE) == "1")
     with open(1, "wb", closefd=False) as answer:
         answer.write(supervisor.serving.dump() + b"\n")
     supervisor.run()

@@ -35,6 +35,7 @@ from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
 from jupyter_gpu.remote.first_process import WorkerAddress
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.worker import node
+from jupyter_gpu.worker.standby import VARIABLE
 from jupyter_gpu_node.agent.pod_events import PodEvents
 from jupyter_gpu_node.kubelet.pod_socket import NAME, PodSockets
 from tests.shares.world import until
@@ -157,7 +158,10 @@ class Plugin:
 
 
 class WorkerPod:
-    """The worker's program, with a pod's socket. ``before``: what runs it; ``port``, ``alone``: as in `node.main`."""
+    """The worker's program, with a pod's socket. ``before``: what runs it; ``port``, ``alone``: as in `node.main`.
+
+    ``standby``: whether a kernel stands by.
+    """
 
     def __init__(
         self,
@@ -167,6 +171,7 @@ class WorkerPod:
         before: Sequence[str] = (),
         port: int = 0,
         alone: tuple[int, int] = node.ALONE,
+        standby: bool = False,
     ) -> None:
         self.plugin, self._before = plugin, before
         self.port = port or free_ports()
@@ -179,6 +184,7 @@ class WorkerPod:
                 env={
                     **{key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
                     "JUPYTER_GPU_NODE_SOCKET": str(plugin.path),
+                    VARIABLE: str(int(standby)),
                     "IPYTHONDIR": str(plugin.folder / "ipython"),
                 },
                 stdin=subprocess.DEVNULL,

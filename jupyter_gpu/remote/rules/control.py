@@ -16,6 +16,7 @@ Each is a JSON object with one field, its kind::
                                  {"loads": {"gpus": {"<uuid>": {"utilisation": 42.0, "memory": 1073741824}}}}
     first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "bulk", "interrupt",
                                          "end"}}
+                                 {"take": {"folder": "/home/ann"}}     later, once
 
 ``run`` alone has a secret key; it goes through a pipe to a child process.
 """
@@ -124,8 +125,19 @@ class Start(Word):
 
 
 @dataclass(frozen=True)
+class Take(Word):
+    """The word that makes a kernel somebody's, once; until then it stands by."""
+
+    folder: str
+    """As in `Start`."""
+
+    kind = "take"
+    reads: ClassVar = {"folder": _PATH}
+
+
+@dataclass(frozen=True)
 class Started(Word):
-    """The answer to it: the ports of the kernel, and the key with which its messages are signed."""
+    """The answer to both: the ports of the kernel, and the key with which its messages are signed."""
 
     key: str
     shell: int

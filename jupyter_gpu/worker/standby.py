@@ -1,0 +1,69 @@
+"""The kernel that stands by: started and nobody's, so that whoever needs one next need not wait for its start.
+
+It has loaded what every kernel loads, sees no GPU, and has run nothing. A notebook that takes it is its first and only
+one; a kernel is never given back. The next one is started a while later. One that ends before it is taken is replaced
+after a pause, which doubles each time until a kernel was of use again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from jupyter_gpu.model import strict
+from jupyter_gpu.model.message import gettext
+from jupyter_gpu.worker.kernels import Kernel
+
+VARIABLE = "JUPYTER_GPU_WORKER_STANDBY"
+"""The environment variable that switches it on (``1``) or off (``0``); else it is on in pods alone, as it has memory."""
+AFTER = 1.0
+"""Seconds from the moment when one is taken to the start of the next."""
+FIRST_PAUSE, LAST_PAUSE = 1.0, 300.0
+"""Seconds from the end of one that nobody took to the start of the next."""
+
+
+def wanted(environ: Mapping[str, str]) -> bool:
+    """Tell whether a kernel is to stand by in a pod. Raises `FieldError`."""
+    value = environ.get(VARIABLE, "")
+    if value not in ("", "0", "1"):
+        raise strict.FieldError(gettext("%1 must be 0 or 1.", VARIABLE), VARIABLE)
+    return value != "0"
+
+
+class Standby:
+    """The kernel that stands by, or the time of its start. ``now``: when the first may start."""
+
+    def __init__(self, now: float) -> None:
+        self.kernel: Kernel | None = None
+        self._due, self._pause = now, FIRST_PAUSE
+
+    def wait(self, now: float) -> float | None:
+        """Return the seconds until one is to be started; None: there is one."""
+        return None if self.kernel is not None else max(0.0, self._due - now)
+
+    def take(self, now: float) -> Kernel | None:
+        """Return the kernel, which is none that stands by any more; None: there is none."""
+        taken, self.kernel = self.kernel, None
+        self._due = max(self._due, now + AFTER)
+        return taken
+
+    def worked(self) -> None:
+        """Note that a kernel was ready for its notebook."""
+        self._pause = FIRST_PAUSE
+
+    def failed(self, now: float) -> None:
+        """Note that it could not be started, or ended."""
+        self._due = now + self._pause
+        self._pause = min(2 * self._pause, LAST_PAUSE)
+
+    def on_end(self) -> None:
+        """Take note that its process has ended."""
+        self.close()
+        self.failed(time.monotonic())
+
+    def close(self) -> None:
+        """End it."""
+        ended, self.kernel = self.kernel, None
+        if ended is not None:
+            ended.kill()
+            ended.close()

@@ -1,0 +1,182 @@
+"""The kernel that stands by: real processes, taken once, replaced, and gone with the worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from jupyter_gpu.kernel.blocks import owner
+from jupyter_gpu.model import strict
+from jupyter_gpu.remote import PYTHON
+from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.first_process import ask
+from jupyter_gpu.remote.local_worker import LocalWorker
+from jupyter_gpu.remote.rules.control import Look, Running, Start, Started
+from jupyter_gpu.worker import node, standby
+from tests.shares.world import until
+from tests.worker.pods import plugin, worker_pod
+from tests.worker.test_connection import ran, refused
+from tests.worker.test_pod import accepts, until_accepted
+from tests.worker.test_processes import awaited, gone
+
+WHO = "import os; print(os.getpid(), os.getcwd(), _dh)"
+NAMES = "print(sorted(name for name in globals() if not name.startswith('_')))"
+
+
+def kernels(first: int) -> list[int]:
+    """Return the pids of all kernels, also of the one that stands by."""
+    tasks = Path(f"/proc/{first}/task").glob("*/children")
+    return [int(pid) for one in tasks for pid in one.read_text().split()]
+
+
+def standing_by(first: int, known: set[int]) -> int:
+    """Wait for a kernel that nobody has, beside those that are known; return its pid."""
+    until(lambda: bool(set(kernels(first)) - known), "a kernel to stand by")
+    (pid,) = set(kernels(first)) - known
+    return pid
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorker]:
+    """Start a worker with a kernel that stands by."""
+    monkeypatch.setenv(standby.VARIABLE, "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    made = LocalWorker()
+    yield made
+    made.close()
+
+
+def test_it_becomes_the_kernel_of_one_notebook_and_another_follows(worker: LocalWorker, tmp_path: Path) -> None:
+    """In that one's folder, with its owner, with the names of a new kernel; nothing is left for the next one."""
+    first = standing_by(worker.pid, set())
+    assert ask(worker.address, Look()) == Running(())
+    one = Connection(worker.address, "one", str(tmp_path))
+    assert ran(one, WHO) == f"{first} {tmp_path} [{str(tmp_path)!r}]\n"
+    assert [known.owner for known in ask(worker.address, Look()).kernels] == [owner()]  # type: ignore[union-attr]
+    clean = ran(one, NAMES)
+    ran(one, "secret = os.environ['SECRET'] = 'x'")
+    again = Connection(worker.address, "one", "/")
+    assert ran(again, "print(secret, os.getpid())") == f"x {first}\n"
+    again.kill()
+    second = standing_by(worker.pid, {first})
+    two = Connection(worker.address, "two", str(tmp_path / "missing"))
+    assert ran(two, WHO).split()[0] == str(second)
+    assert ran(two, NAMES) == clean
+    assert ran(two, "print(os.environ.get('SECRET'))") == "None\n"
+    for connection in (one, again, two):
+        connection.close()
+
+
+def test_many_at_once_never_share_one(worker: LocalWorker) -> None:
+    """Whoever is first has the one that stands by; the others have new ones."""
+    standing_by(worker.pid, set())
+    found: list[int] = []
+
+    def start(name: str) -> None:
+        connection = Connection(worker.address, name, "/")
+        found.append(int(ran(connection, "import os; print(os.getpid())")))
+        connection.close()
+
+    threads = [threading.Thread(target=start, args=(f"k{number}",)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 3
+
+
+def test_killed_one_is_replaced(worker: LocalWorker) -> None:
+    """One that is killed when it is loading, or is taken at once, harms nobody."""
+    killed = standing_by(worker.pid, set())
+    os.kill(killed, signal.SIGKILL)
+    pid = standing_by(worker.pid, {killed})
+    os.kill(pid, signal.SIGSTOP)
+    asked = threading.Thread(target=lambda: told.append(ask(worker.address, Start("k", "/", PYTHON, owner()))))
+    told: list[object] = []
+    asked.start()
+    os.kill(pid, signal.SIGCONT)
+    asked.join()
+    assert isinstance(told[0], Started)
+    connection = Connection(worker.address, "k", "/")
+    assert ran(connection, "import os; print(os.getpid())") == f"{pid}\n"
+    connection.close()
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_the_worker(worker: LocalWorker, end: signal.Signals) -> None:
+    """Also while it loads, and when the first process was killed."""
+    pid = standing_by(worker.pid, set())
+    os.kill(worker.pid, end)
+    assert awaited(lambda: gone(pid))
+
+
+def test_pod_keys_change_while_it_stands_by(tmp_path: Path) -> None:
+    """It accepts the key of now alone, on each channel; and it does not end for want of a client."""
+    with plugin() as own, worker_pod(own, alone=(1, 1), standby=True) as pod:
+        pid = standing_by(pod.process.pid, set())
+        old = pod.paired()
+        until_accepted(old)
+        until(lambda: listens(pid, pod.port + 1), "its sockets to be bound")
+        assert not refused(old, pod.port + 1, zmq.DEALER)
+        new = pod.paired()
+        until_accepted(new)
+        for port, kind in zip(
+            range(pod.port + 1, pod.port + 5), (zmq.DEALER, zmq.SUB, zmq.DEALER, zmq.DEALER), strict=True
+        ):
+            until(lambda port=port, kind=kind: refused(old, port, kind), "the old key to be refused")  # type: ignore[misc]
+        assert not accepts(old)
+        assert kernels(pod.process.pid) == [pid]
+        connection = Connection(new, "k", str(tmp_path))
+        assert ran(connection, WHO).split()[0] == str(pid)
+        connection.close()
+        until(lambda: gone(pid), "it to end without a client")
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether something in the network of a process listens at a port."""
+    return f":{port:04X} 00000000:0000 0A" in Path(f"/proc/{pid}/net/tcp").read_text()
+
+
+def test_switch() -> None:
+    """On in pods, unless it is said; other words are refused, and the program says why."""
+    assert standby.wanted({})
+    assert standby.wanted({standby.VARIABLE: ""})
+    assert standby.wanted({standby.VARIABLE: "1"})
+    assert not standby.wanted({standby.VARIABLE: "0"})
+    with pytest.raises(strict.FieldError, match="must be 0 or 1"):
+        standby.wanted({standby.VARIABLE: "yes"})
+    environment = {**os.environ, node.VARIABLE: "/x", standby.VARIABLE: "yes"}
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpu.worker"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "must be 0 or 1" in done.stderr
+
+
+def test_times() -> None:
+    """The first at once, the next after a while; those that end are replaced with pauses that grow to a bound."""
+    now = 100.0
+    one = standby.Standby(now)
+    assert one.wait(now) == 0
+    assert one.take(now) is None
+    assert one.wait(now) == standby.AFTER
+    pauses = []
+    for _ in range(12):
+        one.failed(now)
+        pauses.append(one.wait(now))
+    assert pauses[:4] == [1, 2, 4, 8]
+    assert pauses[-1] == standby.LAST_PAUSE
+    one.take(now)
+    assert one.wait(now) == standby.LAST_PAUSE
+    one.worked()
+    one.failed(now)
+    assert one.wait(now) == standby.FIRST_PAUSE
