@@ -5,18 +5,26 @@ all of them, opens them, and gives them back at its end; a cell that waits makes
 The scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn day. On a recorded one:
 
     python -m benchmarks.pairs --trace DIR [--gpus 64]
+
+`scripts/bench pairs` also measures what a cell of another node costs, with both ends on this machine: the time to its
+first line, and 100 MB there and back. The first alone:
+
+    python -m benchmarks.pairs --cells [--rounds 30]
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from .lib.figures import CannotRunError, Figure, percentile
+from . import remote_cell
+from .lib import warm_cell
+from .lib.figures import CannotRunError, Figure, percentile, table
 from .lib.notebook_cluster import NODE_GPUS, NotebookCluster
 from .lib.notebook_trace import Session, drawn, peak, recorded
 
@@ -25,6 +33,9 @@ _NOTEBOOKS = 40
 _SEEDS = range(3)
 _WAITING = 5.0  # per cent of the cells
 _REMOTE = 30.0  # per cent of the cells
+_CELLS = 30
+_MEDIAN = 50
+_BEYOND = 60.0  # milliseconds beyond two local resizes
 _END, _BEGIN, _ASK = range(3)
 """Events of one minute, in their order."""
 
@@ -116,6 +127,29 @@ def run() -> Sequence[Figure]:
     return [
         Figure(f"{what}, cells that wait", "%", waiting[True], _COMMAND, goal=_WAITING, baseline=waiting[False]),
         Figure(f"{what}, cells with GPUs of other nodes", "%", elsewhere, _COMMAND, goal=_REMOTE),
+        *warm(_CELLS),
+        *remote_cell.run(),
+    ]
+
+
+def warm(rounds: int) -> Sequence[Figure]:
+    """Measure warm cells on another node; the baseline is a local resize, in turn with them. None without root."""
+    if os.geteuid():
+        return []
+    cells, resizes = warm_cell.measure(rounds)
+    name = "pairs: warm %%gpu cell on another node to its first line"
+    return [
+        Figure.of(
+            f"{name}, p{at}",
+            "ms",
+            cells,
+            _COMMAND,
+            at=at,
+            goal=2 * percentile(resizes, at) + _BEYOND,
+            baseline=resizes,
+            sure=at == _MEDIAN,
+        )
+        for at in (_MEDIAN, 99)
     ]
 
 
@@ -129,7 +163,12 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, metavar="DIR", help="has sessions_june_1_2.json; default: a drawn day")
     parser.add_argument("--gpus", type=int, action="append", help="of the cluster; default: 48 to 160")
     parser.add_argument("--seed", type=int, default=0, help="of a drawn day")
+    parser.add_argument("--cells", action="store_true", help="measure warm cells alone")
+    parser.add_argument("--rounds", type=int, default=_CELLS, help="warm cells")
     arguments = parser.parse_args()
+    if arguments.cells:
+        print(table(warm(arguments.rounds)))
+        return 0
     try:
         sessions = recorded(arguments.trace) if arguments.trace else drawn(_NOTEBOOKS, arguments.seed)
     except CannotRunError as error:

@@ -129,8 +129,9 @@ class Connection:
         """Whether the connection has ended."""
         try:
             identity = self._session.bsession
-            self._shell = address.socket(self._context, zmq.DEALER, started.shell, identity)
+            self._shell = address.unconnected(self._context, zmq.DEALER, identity)
             self._monitor = self._shell.get_monitor_socket(MONITORED)
+            address.connect(self._shell, started.shell)
             self._stdin = address.socket(self._context, zmq.DEALER, started.stdin, identity)
             self._control = address.socket(self._context, zmq.DEALER, started.control)
             self._iopub = address.socket(self._context, zmq.SUB, started.iopub)

@@ -61,6 +61,12 @@ class WorkerAddress:
 
     def socket(self, context: zmq.Context[Any], kind: int, port: int, identity: bytes = b"") -> zmq.Socket[Any]:
         """Return a socket that connects to one of the worker's ports."""
+        made = self.unconnected(context, kind, identity)
+        self.connect(made, port)
+        return made
+
+    def unconnected(self, context: zmq.Context[Any], kind: int, identity: bytes = b"") -> zmq.Socket[Any]:
+        """Return a socket for `connect`: a monitor that is to see the handshake must be there before."""
         made: zmq.Socket[Any] = context.socket(kind)
         made.linger = 0
         made.sndhwm = made.rcvhwm = 0
@@ -72,8 +78,11 @@ class WorkerAddress:
         if kind == zmq.SUB:
             made.subscribe(b"")
         made.ipv6 = ":" in self.address
-        made.connect(f"tcp://[{self.address}]:{port}" if made.ipv6 else f"tcp://{self.address}:{port}")
         return made
+
+    def connect(self, made: zmq.Socket[Any], port: int) -> None:
+        """Connect a socket to one of the worker's ports."""
+        made.connect(f"tcp://[{self.address}]:{port}" if made.ipv6 else f"tcp://{self.address}:{port}")
 
 
 Answer = Started | Killed | Running | Loads | Checked | Told
@@ -111,8 +120,9 @@ class Questions:
 @contextmanager
 def questions(address: WorkerAddress, patience: float = PATIENCE) -> Iterator[Questions]:
     """Connect to the first process of a worker; raises `WorkerLost`. ``patience``: seconds for each answer."""
-    with zmq.Context() as context, address.socket(context, zmq.DEALER, address.port) as socket:
+    with zmq.Context() as context, address.unconnected(context, zmq.DEALER) as socket:
         monitor = socket.get_monitor_socket(MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        address.connect(socket, address.port)
         try:
             _await_handshake(address, monitor, min(patience, CONNECT))
             yield Questions(address, socket, monitor, patience)

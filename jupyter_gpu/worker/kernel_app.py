@@ -19,6 +19,7 @@ from ipykernel.kernelapp import IPKernelApp
 from traitlets import Instance
 
 from jupyter_gpu.model import strict
+from jupyter_gpu.remote import versions
 from jupyter_gpu.remote.rules.control import CHANNELS, MAX_BYTES, Allow, Run, Started, Take, read
 from jupyter_gpu.worker import pinned
 from jupyter_gpu.worker.clients import Clients
@@ -61,6 +62,11 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
         super().init_control(context)
         if self.run.end:
             self._clients = Clients(self.control_socket, self.run.interrupt, self.run.end)
+
+    def warm(self) -> None:
+        """Do once what the first notebook would wait for: load what runs cells and tells versions."""
+        versions.installed()
+        self.shell.run_cell("pass", store_history=False, silent=True)
 
     def begin(self, folder: str, report: int) -> None:
         """Begin to be somebody's: in a folder, where it is there; without a client it ends from now on."""
@@ -133,5 +139,6 @@ def main(report: int) -> None:
     app.initialize(["--quiet", *ARGUMENTS])
     if "" not in sys.path:  # Python was started without it (-P), so that no file of the folder hid a module from us
         sys.path.insert(0, "")
+    app.warm()
     taken.add_done_callback(lambda done: app.begin(done.result(), report))  # at once, if it was taken meanwhile
     app.start()

@@ -15,7 +15,7 @@ from jupyter_gpu.model.message import gettext
 from jupyter_gpu.worker.kernels import Kernel
 
 VARIABLE = "JUPYTER_GPU_WORKER_STANDBY"
-"""The environment variable that switches it on (``1``) or off (``0``); else it is on in pods alone, as it has memory."""
+"""The environment variable that switches it on (``1``) or off (``0``); else in pods alone it is on."""
 AFTER = 1.0
 """Seconds from the moment when one is taken to the start of the next."""
 FIRST_PAUSE, LAST_PAUSE = 1.0, 300.0

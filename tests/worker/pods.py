@@ -173,7 +173,7 @@ class WorkerPod:
         alone: tuple[int, int] = node.ALONE,
         standby: bool = False,
     ) -> None:
-        self.plugin, self._before = plugin, before
+        self.plugin, self._before, self.standby = plugin, before, standby
         self.port = port or free_ports()
         limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))\n" if files else ""
         code = f"{limit}from jupyter_gpu.worker import node; node.main({self.port}, {alone})"

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -190,3 +191,15 @@ def test_garbage_is_dropped(worker: LocalWorker) -> None:
         assert known.poll(20_000)
         assert control.read(known.recv(), Refused).why
     assert ask(worker.address, Kill("nobody")) == Killed("nobody")
+
+
+def test_handshake_is_seen_however_fast_it_is(worker: LocalWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What observes a connection is there before it is made; else this process would wait for what has happened."""
+    made = zmq.Socket.get_monitor_socket
+
+    def late(*arguments: Any) -> Any:
+        time.sleep(0.05)
+        return made(*arguments)
+
+    monkeypatch.setattr(zmq.Socket, "get_monitor_socket", late)
+    assert ask(worker.address, Kill("nobody"), patience=2) == Killed("nobody")

@@ -35,6 +35,8 @@ class TwoPods:
     def __init__(self, notebook: Plugin, worker: Plugin) -> None:
         self.notebook, self.worker = notebook, worker
         self.own, self.other = 1, 2
+        self.pause = 0.02
+        """Seconds between two decisions."""
         self.named = False
         """Whether the worker is in `service`: from its first part on."""
         self.pod: WorkerPod | None = None
@@ -50,12 +52,15 @@ class TwoPods:
 
     @property
     def kernels(self) -> list[int]:
-        """Pids of the worker's kernels."""
+        """Pids of the worker's kernels, without the one that stands by, which is in no notebook's folder."""
         if self.pod is None:
             return []
-        tasks = Path(f"/proc/{self.pod.process.pid}/task").glob("*/children")
+        first = Path(f"/proc/{self.pod.process.pid}")
         with contextlib.suppress(OSError):
-            return [int(pid) for one in tasks for pid in one.read_text().split()]
+            pids = [int(pid) for one in (first / "task").glob("*/children") for pid in one.read_text().split()]
+            if not self.pod.standby:
+                return pids
+            return [pid for pid in pids if Path(f"/proc/{pid}/cwd").readlink() != (first / "cwd").readlink()]
         return []
 
     @property
@@ -65,7 +70,7 @@ class TwoPods:
         return decode_requested(text or "0")
 
     def _run(self) -> None:
-        while not self._ended.wait(0.02):
+        while not self._ended.wait(self.pause):
             self._decide()
 
     def _decide(self) -> None:
@@ -147,7 +152,7 @@ def hub(notebook: Plugin) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def two_pods(folders: pytest.TempPathFactory, *, worker: bool = True) -> Iterator[TwoPods]:
+def two_pods(folders: pytest.TempPathFactory, *, worker: bool = True, standby: bool = False) -> Iterator[TwoPods]:
     """Run both pods; the worker does not see the notebook's folder."""
     folder = folders.mktemp("notebook")
     with contextlib.ExitStack() as stack:
@@ -161,16 +166,17 @@ def two_pods(folders: pytest.TempPathFactory, *, worker: bool = True) -> Iterato
         option = f"--GpuExtension.hub_service={address}"
         made.server = stack.enter_context(serve(folder, folder / "state", option, env=env))
         if worker:
-            stack.enter_context(started(made))
+            stack.enter_context(started(made, standby=standby))
         yield made
 
 
 @contextlib.contextmanager
-def started(pods: TwoPods, port: int = 0) -> Iterator[WorkerPod]:
+def started(pods: TwoPods, port: int = 0, *, standby: bool = False) -> Iterator[WorkerPod]:
     """Run the worker's pod, in whose mounts the notebook's folder is empty. ``port``: that of before."""
     assert pods.server is not None
     hide = f'mount -t tmpfs none {pods.server.folder}; exec "$@"'
-    with worker_pod(pods.worker, before=("unshare", "--mount", "sh", "-c", hide, "sh"), port=port) as pod:
+    before = ("unshare", "--mount", "sh", "-c", hide, "sh")
+    with worker_pod(pods.worker, before=before, port=port, standby=standby) as pod:
         pods.pod = pod
         try:
             yield pod
