@@ -22,13 +22,16 @@ _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eigh
 
 
 def sentence(view: View) -> str:
-    """Describe ``view`` in one line, always with GPUs that are being given back and other users of a GPU."""
+    """Describe ``view`` in one line, always with GPUs that are being given back, are lent, or have other users."""
     leaving = _in_state(view, GpuState.DRAINING)
     away = [_on(worker, worker.leaving) for worker in view.workers if worker.leaving]
+    lent = [gpu for gpu in _in_state(view, GpuState.ATTACHED) if not gpu.milli]
     releasing = view.status.phase is Phase.RELEASING
     back = [_giving_back(leaving)] if leaving or (releasing and not away) else []
     if away:
         back.append(f"giving back {_join(away)}…")
+    if lent:
+        back.append(f"{_names(lent)} lent while others rest")
     if releasing:
         return "; ".join(back)
     shared = [gpu for gpu in view.gpus if gpu.strangers and gpu.state is not GpuState.DRAINING]

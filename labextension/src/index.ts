@@ -213,10 +213,11 @@ const waits: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** Load the words about workers with the first of them, as most servers never have one. */
+/** Load the words about workers and lent GPUs with the first of them, as most servers never have one. */
 function loadWordsOfWorkers(gpus: GpuModel): void {
   const onChange = () => {
-    if (gpus.view?.workers.length) {
+    const { view } = gpus;
+    if (view && (view.workers.length || view.gpus.some(gpu => gpu.guest))) {
       gpus.changed.disconnect(onChange);
       void loadWithRetries(
         'words about other nodes',

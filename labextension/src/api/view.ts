@@ -84,6 +84,8 @@ export interface IGpu {
   /** Why it does not work; empty if it does. */
   readonly health: string;
   readonly milli: number;
+  /** Whether it is lent: programs run while those that have this GPU do nothing. `milli` means nothing then. */
+  readonly guest?: boolean;
   readonly state: GpuState;
   readonly users: readonly IUser[];
   /** Programs that use it without having got it from this product. */
@@ -245,6 +247,7 @@ const gpu = record<IGpu>({
   simulated: maybe(boolean, false),
   health: maybe(text(512), ''),
   milli: share,
+  guest: maybe(boolean, undefined),
   state: oneOf(...STATES),
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),

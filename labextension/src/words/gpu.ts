@@ -7,9 +7,12 @@ import { join, strangerName, userName } from './sentence';
 
 /** `"Whole GPU, exclusive"`, `"Whole GPU"`, `"A quarter, shared"`, `"30 %, shared"`. */
 export function share(
-  { milli, strangers }: Pick<IGpu, 'milli' | 'strangers'>,
+  { milli, strangers, guest }: Pick<IGpu, 'milli' | 'strangers' | 'guest'>,
   trans: TranslationBundle
 ): string {
+  if (guest) {
+    return trans.__('Lent while others rest: may pause at any moment');
+  }
   switch (milli) {
     case MILLI_PER_GPU:
       return strangers.length ? trans.__('Whole GPU') : trans.__('Whole GPU, exclusive');

@@ -1,9 +1,9 @@
-/** The line of a view with workers on other nodes; loaded with the first of them. */
+/** The line of a view with workers on other nodes, or with a GPU that is lent; loaded with the first of them. */
 import { IWorker } from '../api/view';
 import { formatGpus } from './quantity';
 import { gpus, join, learn, Sentence } from './sentence';
 
-/** Make the lines of views with workers from now on. */
+/** Make the lines from now on. */
 export function speak(): void {
   learn(RemoteSentence);
 }
@@ -19,6 +19,14 @@ const sum = (workers: readonly IWorker[], amount: (worker: IWorker) => number) =
 
 class RemoteSentence extends Sentence {
   protected back(): string[] {
+    const lent = this.inState('attached').filter(({ guest }) => guest);
+    return [
+      ...this.leaving(),
+      ...(lent.length ? [this.trans.__('%1 lent while others rest', this.names(lent))] : [])
+    ];
+  }
+
+  private leaving(): string[] {
     const away = this.view.workers.filter(leaving);
     if (!away.length) {
       return super.back();

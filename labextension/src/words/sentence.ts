@@ -7,18 +7,17 @@ import { BadAnswerError, RefusedError, UnreachableError } from '../api/request';
 import { GpuState, IGpu, IStranger, IUser, IUserLimit, IView } from '../api/view';
 import { EXACT_POSITIONS, formatGpus, MILLI_PER_GPU } from './quantity';
 
-/** The maker of the line of a view with workers: `remote-sentence.ts`, once it is loaded. */
-let withWorkers: typeof Sentence | null = null;
+/** The maker of the lines: that of `remote-sentence.ts`, once it is loaded. */
+let Kind: typeof Sentence | null = null;
 
-/** Have `kind` make the lines of views with workers from now on. */
+/** Have `kind` make the lines from now on. */
 export function learn(kind: typeof Sentence): void {
-  withWorkers = kind;
+  Kind = kind;
 }
 
 /** The line for `view`. */
 export function sentence(view: IView, trans: TranslationBundle): string {
-  const Kind = (view.workers.length && withWorkers) || Sentence;
-  return new Kind(view, trans).text();
+  return new (Kind ?? Sentence)(view, trans).text();
 }
 
 /** `"1 GPU"`, `"0.25 GPU"`, `"2 GPUs"`, `"0 GPUs"`. */

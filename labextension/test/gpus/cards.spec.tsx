@@ -15,7 +15,8 @@ function cards(
   milli: number,
   strangers: readonly IStranger[] = [],
   Shown = Cards,
-  idleSince: number | null = null
+  idleSince: number | null = null,
+  guest = false
 ): string {
   const history = new History(10);
   history.push({ time: NOW, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });
@@ -31,7 +32,8 @@ function cards(
     state: 'attached',
     users: [],
     strangers,
-    idleSince
+    idleSince,
+    guest
   };
   const trans = nullTranslator.load('jupyter_gpu');
   return renderToStaticMarkup(<Shown model={model} gpus={[gpu]} window={60} trans={trans} />);
@@ -42,6 +44,14 @@ test('the card of a time share shows its use, the card of a whole GPU does not',
   expect(cards(250)).toContain('A quarter, shared');
   expect(cards(1000)).not.toContain('jp-gpu-Share');
   expect(cards(1000)).toContain('Whole GPU, exclusive');
+});
+
+test('a GPU that is lent is called so, and no part of it is called its own', () => {
+  for (const Shown of [Cards, Table]) {
+    const shown = cards(1, [], Shown, null, true);
+    expect(shown).toContain('Lent while others rest: may pause at any moment');
+    expect(shown).not.toContain('%, shared');
+  }
 });
 
 test('a stranger on a GPU is shown, and the GPU is not called exclusive', () => {

@@ -6,14 +6,23 @@ import { speak } from '../../src/words/remote-sentence';
 import { golden } from '../golden';
 
 const trans = nullTranslator.load('jupyter_gpu');
+const cases = [...golden('sentences'), ...golden('limits')];
+const lines = () => cases.map(({ view }) => sentence(parseView(view, 'view'), trans));
+const before = lines();
 speak();
 
-test.each([...golden('sentences'), ...golden('limits')].map(c => [c.name, c] as const))(
-  '%s',
-  (_, { view, sentence: text }) => {
-    expect(sentence(parseView(view, 'view'), trans)).toBe(text);
-  }
-);
+test('only lines about other nodes and lent GPUs need the words that are loaded with these', () => {
+  const after = lines();
+  const differ = cases
+    .filter((_, at) => before[at] !== after[at])
+    .map(({ view }) => parseView(view, 'view'));
+  expect(differ.length).toBeGreaterThan(0);
+  expect(differ.every(view => view.workers.length || view.gpus.some(gpu => gpu.guest))).toBe(true);
+});
+
+test.each(cases.map(c => [c.name, c] as const))('%s', (_, { view, sentence: text }) => {
+  expect(sentence(parseView(view, 'view'), trans)).toBe(text);
+});
 
 test('names are sorted by code points, as in Python', () => {
   const { view } = golden('sentences').find(c => /still has it open/.test(c.sentence!))!;
