@@ -40,7 +40,7 @@ class Away:
             self.close()
             raise
         self.route = self._connection.address.address, port
-        """Where its gateway is."""
+        """The address and port of its gateway."""
 
     def start(self, word: Work) -> AwayWorker:
         """Start a worker; raises `WorkerLost` and `WorkerRefused`."""
@@ -106,7 +106,7 @@ class AwayWorker:
     def __init__(self, away: Away, name: str) -> None:
         self._away, self._name = away, name
         self.address = ""
-        """Where it is reached; empty before `wait`."""
+        """The address at which it is reached; empty before `wait`."""
 
     def wait(self) -> None:
         """Wait until it can be used. Raises `WorkerLost` and `WorkerRefused`."""

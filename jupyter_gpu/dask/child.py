@@ -26,11 +26,11 @@ class Child(OwnProcess):
     def __init__(self, word: Schedule | Work, environment: Mapping[str, str] | None = None) -> None:
         super().__init__("jupyter_gpu.dask.process", word.dump(), environment)
         self.ready = Ready("")
-        """Where it is reached; nowhere before `wait`."""
+        """The address at which it is reached; none before `wait`."""
 
     @property
     def address(self) -> str:
-        """Where it is reached; empty before `wait`."""
+        """The address at which it is reached; empty before `wait`."""
         return self.ready.address
 
     def wait(self) -> None:

@@ -19,7 +19,7 @@ from jupyter_gpu.dask.rules.targets import Target
 
 
 class PlaceConnector(TLSConnector):
-    """Connects to a process of any place."""
+    """The connector to processes of any place."""
 
     def __init__(self, backend: PlaceBackend) -> None:
         self._backend = backend
@@ -44,7 +44,7 @@ class PlaceConnector(TLSConnector):
 
 
 class PlaceListener(TLSListener):
-    """Listens on this node alone, and is known by its place."""
+    """The listener on this node alone, which is known by its place."""
 
     def __init__(self, backend: PlaceBackend, *arguments: Any, **settings: Any) -> None:
         self._backend = backend

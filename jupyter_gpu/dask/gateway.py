@@ -37,7 +37,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Gateway:
-    """What both ends have: connections that are handed on, until `close`."""
+    """The common part of both ends: connections that are handed on, until `close`."""
 
     def __init__(self, pem: bytes) -> None:
         self._own = Certificate(ssl.PEM_cert_to_DER_cert(pem.decode().partition("-----BEGIN PRIVATE")[0]), pem)
@@ -48,7 +48,7 @@ class Gateway:
         self._servers: list[asyncio.Server] = []
         self._open: WeakSet[asyncio.StreamWriter] = WeakSet()
         self.port = 0
-        """Where processes of this node connect."""
+        """The port for processes of this node."""
 
     async def start(self) -> None:
         """Serve the processes of this node."""

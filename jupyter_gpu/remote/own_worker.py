@@ -83,7 +83,7 @@ class Seat:
 
     @property
     def where(self) -> str:
-        """Where it is, for people."""
+        """Its place, in words."""
         return self.connection.address.where if self.connection is not None else ""
 
     def kept(self, view: View | None) -> bool:

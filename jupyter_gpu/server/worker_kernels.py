@@ -43,7 +43,7 @@ class WorkerKernels:
         self._keys = PairingKeys(workers, self._event.set)
         self._owners = owners
         self.figures = WorkerFigures(self._addresses)
-        """What is known of the workers, for views and samples."""
+        """The figures of the workers, for views and samples."""
         self._living: set[ReservationOwner] = set()
         self._asked: set[str] = set()
         """Public keys of the workers whose kernels are those of living processes, as far as is known."""

@@ -52,7 +52,7 @@ def test_view_of_a_pod_is_complete() -> None:
 
 
 def test_kinds_of_the_node_say_which_amounts_there_are() -> None:
-    """Where no GPU has time shares, the slider offers whole ones alone, but not where other nodes may have others."""
+    """The slider offers whole GPUs alone where none has time shares, unless other nodes may have others."""
     node = Node("n1", False, tuple(replace(gpu, vendor=AMD) for gpu in inventory(2, models=["MI300X"])))
     view = compose(1, known_state(node=node), Settings(fractions=(250,)))
     assert ([kind.model for kind in view.kinds], view.steps) == (["MI300X"], (0, 1000, 2000))

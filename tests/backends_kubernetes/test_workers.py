@@ -71,7 +71,7 @@ def test_gpus_of_a_worker_count() -> None:
     [(PodLimit(1000, 2000), 2000), (PodLimit(0, 4000), 1000), (PodLimit(0, 500), 500), (PodLimit(None, None), 3000)],
 )
 def test_own_worker_is_no_other_server(limit: PodLimit, milli: int) -> None:
-    """What a worker is to have counts below the limit as the pod's own, to the maximum; lowered, it is the maximum."""
+    """A worker's part counts below the limit as the pod's own, to the maximum; lowered, it is the maximum."""
     pod = a_pod([0], a_part())
     pod["metadata"]["annotations"]["jupyter-gpu.io/allocated"] = encode(replace(allocated([0]), limit=limit))
     assert seen(pod).limit == milli

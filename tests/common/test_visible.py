@@ -119,7 +119,7 @@ def test_choice_of_the_user_counts_for_the_vendors_that_are_there() -> None:
 
 
 def test_file_of_attached_gpus_names_vendors() -> None:
-    """What a server writes, a kernel reads; without another vendor the file is as it always was."""
+    """A kernel reads all that a server writes; without another vendor the file is as it always was."""
     for hint in (Hint("here", 1, False, (ONE, AMD)), Hint("here", 1, False, (), vendors=("amd",)), SOFT):
         read = Hint.from_text(hint.to_text().encode())
         assert (read, read.vendors, read.gpus) == (hint, hint.vendors, hint.gpus)

@@ -95,7 +95,7 @@ def test_shrink_moves_what_the_node_has(kernel: Kernel, pods: TwoPods) -> None:
 
 
 def test_node_that_gives_back_some_of_its_gpus(kernel: Kernel) -> None:
-    """Which ones is not known before they are closed: all workers there retire, and one starts anew."""
+    """It is not known before they are closed which ones leave: all workers there retire, and one starts anew."""
     kernel.run("until(3); values = scattered(1_000); gpu.resize(2, timeout=60)")
     assert kernel.run("print(until(2), len([v.result() for v in values]))") == "2 3"
     assert set(rows(kernel)) == {gpu(0).uuid, FIRST}

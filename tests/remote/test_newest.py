@@ -19,7 +19,7 @@ class Kernel:
 
 
 def test_change_and_copies() -> None:
-    """Who changed it last has it alone, then those that got it from there; in the end it is lost with the last one."""
+    """The last to change it has it alone, then those that got it from there; it is lost with the last one."""
     newest: Newest[Kernel] = Newest()
     first, second = Kernel(), Kernel()
     assert (len(newest), newest.holders("a"), newest.held("ab")) == (0, (), {})

@@ -117,7 +117,7 @@ def names(found: list[Source]) -> list[str]:
 
 
 def test_what_code_imports_when_it_is_called(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What it names goes with all that this imports, from the folder only, and again when it was changed."""
+    """Modules that it names go with all that these import, from the folder only, and again when they were changed."""
     write(folder, lazy_one__first="from .second import n\nimport json, installed_late", lazy_one__second="n = 1")
     write(folder, lazy_one__unused="", lazy_two="import lazy_one.first", **{"site-packages__installed_late": ""})
     (folder / "lazy_one" / "__init__.py").write_text("")
@@ -137,7 +137,7 @@ def test_what_code_imports_when_it_is_called(folder: Path, tmp_path_factory: pyt
 
 
 def test_loaded_modules_name_others(folder: Path) -> None:
-    """What a loaded one imports in a function goes, too; loaded later with the same text, it does not go again."""
+    """Imports in functions of a loaded module go, too; loaded later with the same text, they do not go again."""
     write(folder, changes_often="def f():\n  import comes_later, lazy_spaces.deep.module")
     write(folder, comes_later="", lazy_spaces__deep__module="")
     found = Sources(folder, known=False)

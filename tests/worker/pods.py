@@ -65,7 +65,7 @@ class Plugin:
         self.gpus: tuple[Gpu, ...] = ()
         self.loads: dict[str, Any] = {}
         self.samples = 0
-        """How often the loads were asked for."""
+        """The number of questions for the loads."""
         self.annotations: dict[str, str] = {WORKER: encode(WorkerIdentity("u", "w1"))}
         self._version = 0
         self._loop = asyncio.new_event_loop()

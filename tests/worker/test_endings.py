@@ -9,7 +9,7 @@ from jupyter_gpu.worker.endings import Endings
 
 @pytest.mark.parametrize("before", ["low 0\noom 3\noom_kill %d\noom_group_kill 1\n", "under_oom 0\noom_kill %d"])
 def test_want_of_memory_is_told(tmp_path: Path, before: str) -> None:
-    """Of a kernel that was killed while the count grew: not of one that ended otherwise, lives or is not known."""
+    """It is said of a kernel that was killed while the count grew, and of no other."""
     file = tmp_path / "events"
     file.write_text(before % 4)
     endings = Endings((tmp_path / "none", file))

@@ -35,7 +35,7 @@ def kernel(pods: TwoPods) -> Iterator[Kernel]:
 
 
 def test_changed_in_turn(kernel: Kernel) -> None:
-    """What one place changed in place is brought to the next one, which is said; aliases stay."""
+    """A value that one place changed is brought to the next one, which is said; aliases stay."""
     kernel.run("rows = []; also = [rows]")
     kernel.run(f"{THERE}\nrows.append(1); also")
     assert "rows was changed in the worker" in kernel.errors

@@ -177,7 +177,7 @@ def test_modules_that_only_a_call_imports(kernel: Kernel, pods: TwoPods) -> None
 
 
 def test_figures(kernel: Kernel, pods: TwoPods) -> None:
-    """What cells and calls ship is counted; it is told with the load there and how soon a worker answers."""
+    """Bytes of cells and calls are counted, and told with the load there and how soon a worker answers."""
     assert pods.server is not None
     kernel.run(f"gpu.resize(3)\nassert gpu.run(len, bytes({2**21}), gpus=2) == {2**21}")
     await_(lambda: figures(pods).get("shipped", 0) > 2**21)

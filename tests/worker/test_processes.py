@@ -194,7 +194,7 @@ def test_garbage_is_dropped(worker: LocalWorker) -> None:
 
 
 def test_handshake_is_seen_however_fast_it_is(worker: LocalWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What observes a connection is there before it is made; else this process would wait for what has happened."""
+    """A connection is observed before it is made; else this process would wait for what has happened."""
     made = zmq.Socket.get_monitor_socket
 
     def late(*arguments: Any) -> Any:

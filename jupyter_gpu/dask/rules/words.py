@@ -56,7 +56,7 @@ class Work(Word):
     scheduler: str
     name: str
     path: tuple[str, ...]
-    """Where Python looks for modules; empty: where it does by itself, as on another node."""
+    """The folders in which Python looks for modules; empty: its own, as on another node."""
     place: str
     gateway: int
     """The port of the gateway of its node; 0: its parent fills it in."""

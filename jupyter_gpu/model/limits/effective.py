@@ -71,7 +71,7 @@ class EffectiveLimits:
     hours: TimeLimits[Hours] = _NO_HOURS
     remote: Sourced[bool] = _REMOTE
     lendable: Sourced[bool] = _LENDABLE
-    """Where no limit sets it, the owner's pods say it themselves. Not to be lent is more."""
+    """Without a limit that sets it, the owner's pods say it themselves. Not to be lent is more."""
     grace: Sourced[int] = _GRACE
     """Seconds."""
 

@@ -13,7 +13,7 @@ FORGOTTEN = 60.0
 
 
 class BusySampler:
-    """Samples the GPUs that were asked for lately, in a thread of its own, which ends when nobody asks any more.
+    """The sampler of the GPUs that were asked for lately: a thread of its own, which ends when nobody asks any more.
 
     ``read`` returns per cent by uuid, or None for a GPU that does not tell. It may hang as a dying GPU does: then no
     answer comes in time, and the use is not known.

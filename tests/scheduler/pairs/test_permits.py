@@ -190,6 +190,6 @@ def test_pod_that_gives_gpus_back_for_others_gets_none_elsewhere() -> None:
 
 
 def test_oldest_shares_are_kept() -> None:
-    """Of the last one only a part, and nothing of those after it."""
+    """Only a part of the last one is taken, and nothing of those after it."""
     assert oldest(shares({0: 1000, 1: 500, 2: 500}), 1200) == shares({0: 1000, 1: 200})
     assert oldest(shares([0]), 0) == ()

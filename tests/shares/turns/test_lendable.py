@@ -46,7 +46,7 @@ def test_a_guest_runs_until_the_owner_has_work() -> None:
 
 
 def test_a_whole_gpu_is_lent_while_its_program_runs_and_is_whole_again() -> None:
-    """What was queued without turns drains first; whole again, the program needs no turns."""
+    """Work that was queued without turns drains first; whole again, the program needs no turns."""
     manager = manager_of(ann=WHOLE)
     ann, out = manager.join("ann", 0)
     (grant,) = told(out, "ann")

@@ -43,7 +43,7 @@ def guard(mode: Mode = Mode.ENFORCED, why: str = "", problem: str = "") -> Any:
 
 
 def test_kinds_of_the_machine_say_which_amounts_there_are() -> None:
-    """Where no GPU has time shares, the slider offers whole ones alone."""
+    """The slider offers whole GPUs alone where none has time shares."""
     kinds = gpu_kinds(replace(gpu, vendor=AMD) for gpu in REAL)
     shown = compose(1, state(record(), registry(), guard())._replace(kinds=kinds), Settings())
     assert (shown.kinds, shown.steps) == (kinds, (0, 1000, 2000))

@@ -23,7 +23,7 @@ class TurnShare:
     delayed: int = 0
     """Time since then for which a guest kept it waiting."""
     pause: int = 0
-    """Of a guest: for how long the others must rest before it has the GPU again."""
+    """Microseconds for which the others must rest before a guest has the GPU again."""
     ended: int = 0
     """Time when its demand ended."""
     shown: float | None = None
