@@ -198,7 +198,8 @@ def test_network_policies_of_workers_are_chosen_by_direction() -> None:
     def pods(operator: str) -> dict[str, Any]:
         return {"matchExpressions": [{"key": "jupyter-gpu.io/worker", "operator": operator}]}
 
-    ports = [{"protocol": "TCP", "port": PORT, "endPort": PORT + CHANNELS * MAX_KERNELS + 1}]  # large objects: the last
+    last = PORT + CHANNELS * MAX_KERNELS + 1 + MAX_KERNELS  # one for large objects, and Dask's of each kernel
+    ports = [{"protocol": "TCP", "port": PORT, "endPort": last}]
     workers, others = pods("Exists"), pods("DoesNotExist")
     assert not policies()
     into = policies(ingress=True)
