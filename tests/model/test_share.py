@@ -59,7 +59,12 @@ shares = st.builds(
 def test_time_with_work_is_what_it_used_and_what_it_waited() -> None:
     """The cost of passing the GPU on is none of it, nor what was lost."""
     assert ONE.with_work == 11_100
-    assert (ONE.exclusive, replace(ONE, allocated=1000).exclusive) == (False, True)
+
+
+def test_whole_gpu_that_is_not_lent_is_exclusive() -> None:
+    """One with a limit of memory has room for a guest."""
+    lendable = replace(ONE, allocated=1000)
+    assert [one.exclusive for one in (ONE, lendable, replace(lendable, memory_limit=None))] == [False, False, True]
 
 
 @given(shares)
