@@ -116,6 +116,12 @@ def test_share_without_an_account_shows_its_size() -> None:
     assert "       0.5 of it" in lines("t", "c", half, None, "", Style(80))
 
 
+def test_lent_gpu_is_called_so() -> None:
+    """A guest has no part of it."""
+    lent = replace(VIEW, gpus=(PodGpu(ONE, 0, GpuState.ATTACHED),))
+    assert "       lent while others rest: may pause at any moment" in lines("t", "c", lent, None, "", Style(80))
+
+
 def test_low_window_counts_missing_lines() -> None:
     """The last line tells how many are missing."""
     shown = lines("t", "c", VIEW, SAMPLE, "", Style(100, 5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +124,15 @@ def test_a_guest_needs_memory() -> None:
         GpuShare.from_json({"uuid": "GPU-a", "milli": 1, "guest": True})
     assert not GpuShare("GPU-a", 0).guest
     assert not GpuShare("GPU-a", 1, 5).guest
+
+
+@pytest.mark.parametrize(
+    "more", [{"milli": 500, "memory": 5}, {"milli": 1000}, {"milli": 1000, "memory": 5, "guest": True}]
+)
+def test_a_lendable_share_is_a_whole_gpu_with_memory(more: dict[str, Any]) -> None:
+    """Anything else that says so is refused."""
+    with pytest.raises(FieldError, match="must be a whole GPU, and name its 'memory'"):
+        GpuShare.from_json({"uuid": "GPU-a", "lendable": True, **more})
 
 
 def test_a_guest_counts_no_time() -> None:

@@ -131,6 +131,7 @@ def test_versions_have_a_limit() -> None:
     many = {f"package{number}": "1" for number in range(control.MAX_PACKAGES + 1)}
     with pytest.raises(FieldError, match="at most 64 packages"):
         read(Checked("3.11", many).dump(), Checked)
+    assert read(Checked("3.11", {"numpy": "2.1"}).dump(), Checked) == Checked("3.11", {"numpy": "2.1"})
 
 
 def test_secret_key_is_in_no_log() -> None:

@@ -340,3 +340,9 @@ def test_no_pod_is_bound_to_a_node_that_lost_its_gpus() -> None:
     refused = allocate(snapshot, new("me"), "n")
     assert isinstance(refused, Infeasible)
     assert "the node has no GPU" in refused.message
+
+
+def test_pod_without_a_wish_keeps_off_nodes_without_gpus() -> None:
+    """Also if its user may have some GPUs of a model only."""
+    asking = replace(new("me"), model_allowances=(("kept off", 1000),))
+    assert filter_nodes(cluster({"n": 0}), asking, ["n"]).never == {"n": "the node has no GPU"}

@@ -12,7 +12,7 @@ from jupyter_gpu_node.shares.rules.turns.actions import Send
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import GpuBooks
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.guests import LATE, LONGEST_PAUSE, PAUSE
+from jupyter_gpu_node.shares.rules.turns.guests import LATE, LONGEST_PAUSE, PAUSE, charge
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt, Ledger
 from jupyter_gpu_node.shares.rules.turns.order import GUEST_LEASE, TurnOrdering
@@ -20,7 +20,7 @@ from jupyter_gpu_node.shares.rules.turns.rule import Rule
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
 from jupyter_gpu_node.shares.rules.turns.turn_orders import TurnGrant, TurnOrder, TurnRevoke
-from jupyter_gpu_node.shares.rules.turns.turn_state import TurnShare
+from jupyter_gpu_node.shares.rules.turns.turn_state import Turn, TurnShare
 
 TIMING = Timing()
 MS = 1_000
@@ -336,3 +336,16 @@ def test_books_of_a_guest_are_outside_of_co_adjustment() -> None:
     assert books.resume(manager, {}) == {}
     shown = books.file(manager, "GPU-1", "eve", TIMING.period, 0).share
     assert (shown.allocated, shown.effective, shown.cap, shown.memory_limit) == (1, 1, 0, 1024)
+
+
+def test_guest_pays_only_once_it_was_asked() -> None:
+    """An owner's wait counts from its begin; without a turn, no guest keeps it waiting."""
+    owner, eve = TurnShare("ann", Ledger(1000, TIMING, 0)), TurnShare("eve", Ledger(0, TIMING, 0))
+    charge(None, [owner], [owner, eve], 0, 10)
+    assert (owner.delayed, eve.pause) == (0, 0)
+    turn = Turn(eve, 1, 0)
+    charge(turn, [owner], [owner, eve], 0, 2 * LATE)
+    assert (owner.delayed, eve.pause) == (2 * LATE, 0)
+    turn.asked = 2 * LATE
+    charge(turn, [owner], [owner, eve], 2 * LATE, 3 * LATE + 1)
+    assert (owner.delayed, eve.pause) == (3 * LATE + 1, PAUSE)

@@ -216,9 +216,8 @@ class PodState:
     @property
     def undecided(self) -> bool:
         """Whether its newest wish is not decided yet."""
-        if self.requested is None:
-            return False
-        return self.allocated is None or self.allocated.observed_generation != self.requested.generation
+        wish, decided = self.requested, self.allocated
+        return wish is not None and (decided is None or decided.observed_generation != wish.generation)
 
     @property
     def has(self) -> int:

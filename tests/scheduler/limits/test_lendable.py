@@ -1,0 +1,30 @@
+"""Pods whose whole GPUs may have guests: a limit says it, or else they do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpu_scheduler.rules.limits.lendable import LENDABLE, lendable
+from tests.builders import pod
+
+
+@pytest.mark.parametrize("limit", [None, False, True])
+@pytest.mark.parametrize("own", [None, False, True])
+@pytest.mark.parametrize("lends", [False, True])
+def test_limit_decides_before_the_pod(lends: bool, own: bool | None, limit: bool | None) -> None:
+    """Nothing is lent where the scheduler does not lend at all."""
+    asking = pod("a", wants=1)
+    assert asking.requested
+    asking = replace(asking, requested=replace(asking.requested, extra={} if own is None else {LENDABLE: own}))
+    found = lendable(asking, lends, limit)
+    assert found.requested
+    assert found.requested.wish.lendable is (lends and (own is True if limit is None else limit))
+    assert lendable(found, lends, limit) is found
+
+
+def test_pod_without_a_wish_stays_as_it_is() -> None:
+    """It has no GPUs to lend."""
+    asking = replace(pod("a"), requested=None)
+    assert lendable(asking, lends=True, limit=True) is asking
