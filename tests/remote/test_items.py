@@ -38,7 +38,7 @@ def changed(value: Any) -> None:
 
 @given(st.lists(values, max_size=5), st.sampled_from([100, items.MEMORY]))
 def test_items_are_what_they_were(given_: list[Any], memory: int) -> None:
-    """Whatever becomes of them, in any order, and again; in memory as in a file."""
+    """They stay so when they change afterwards, in any order, and again; in memory as in a file."""
     before = pickle.loads(pickle.dumps(given_, 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(items, "MEMORY", memory)

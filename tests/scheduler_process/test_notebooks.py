@@ -431,7 +431,7 @@ GROWING = some.lists(
 def test_parts_are_what_workers_get_and_nobody_loses_anything(
     kinds: Sequence[tuple[str, int]], maxima: dict[str, Any], wishes: Sequence[Any]
 ) -> None:
-    """Whatever kinds of GPUs the nodes have, while wishes only grow and limits stay."""
+    """It holds for all kinds of GPUs of the nodes, while wishes only grow and limits stay."""
     world = Cluster()
     world.kinds = dict(zip(NODES, kinds, strict=True))
     world.limited(**maxima)

@@ -77,7 +77,7 @@ def test_it_becomes_the_kernel_of_one_notebook_and_another_follows(worker: Local
 
 
 def test_two_at_once_never_share_one(worker: LocalWorker) -> None:
-    """Whoever is first has the one that stands by; the other has a new one."""
+    """The first has the one that stands by; the other has a new one."""
     standing_by(worker.pid, set())
     found: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What the server is told and measures of its pod's workers: bytes shipped, round trips, loads of the GPUs there. Pure.
+"""Figures of a pod's workers, as told to the server or measured: bytes shipped, round trips, loads of GPUs. Pure.
 
 Each process tells how much it has shipped since it began, so a message that is lost or comes twice changes nothing.
 What a process had shipped still counts when it has ended.

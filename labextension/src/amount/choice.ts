@@ -1,4 +1,4 @@
-/** What a request chooses beside its amount. */
+/** The choices of a request beside its amount. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useState } from 'react';
 import { IRequest } from '../api/request';

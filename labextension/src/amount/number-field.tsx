@@ -7,7 +7,7 @@ export interface INumberProps {
   readonly value: string;
   /** Its name for those who listen, where no label has its id. */
   readonly label?: string;
-  /** What to say of a text that is no value. */
+  /** The words about a text that is no value. */
   readonly wrong: string;
   readonly disabled: boolean;
   /** Id of the element, and of one that describes it. */

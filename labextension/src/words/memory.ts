@@ -24,7 +24,7 @@ export function mostMemory(view: IView): number | null {
   return here ? Math.min(Math.max(...sizes(view)), view.userLimit?.memory ?? Infinity) : null;
 }
 
-/** What the number in the field means for a request of `milli`, its bound, and what no number means. */
+/** The meaning of the number in the field for a request of `milli`, its bound, and that of no number. */
 export function describeMemory(
   view: IView,
   milli: number,

@@ -1,4 +1,4 @@
-"""What is known of a pod's workers: bytes, round trips and loads."""
+"""Figures of a pod's workers: bytes, round trips and loads."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ BODY = {"owner": OWNERS[0].to_json(), "shipped": {"w1": 7}}
 
 @given(st.sampled_from(["owner", "shipped", "more"]), json_values)
 def test_any_body_is_read_or_refused(field: str, value: object) -> None:
-    """Whatever a field has; a missing one is named."""
+    """It holds for each field; a missing one is named."""
     assert decode_shipped(json.dumps(BODY).encode()) == (OWNERS[0], {"w1": 7})
     for body in ({**BODY, field: value}, {key: item for key, item in BODY.items() if key != field}):
         named = True

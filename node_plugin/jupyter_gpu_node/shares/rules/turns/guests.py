@@ -1,4 +1,4 @@
-"""What guests cost the other shares of one GPU, the owners, and how they pay for it. Pure.
+"""The cost of guests for the other shares of one GPU, the owners, and how guests pay for it. Pure.
 
 An owner that comes back waits until the guest's kernels have ended. If that takes long, the guest is given the GPU
 again only after owners have rested for many times as long. So late guests cost a small part of the time at most,
