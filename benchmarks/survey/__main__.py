@@ -19,7 +19,19 @@ from pathlib import Path
 from typing import Any, TextIO
 
 ROOT = Path(__file__).parents[2]
-MODULES = ("speed", "blocking", "frameworks", "failures", "opening", "entries", "interrupted", "host")
+MODULES = (
+    "speed",
+    "blocking",
+    "frameworks",
+    "failures",
+    "opening",
+    "entries",
+    "interrupted",
+    "host",
+    "staging",
+    "functions",
+    "together",
+)
 SECONDS = 60.0
 """For which a case may say nothing."""
 
