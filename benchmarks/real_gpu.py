@@ -5,6 +5,7 @@ The baseline of each figure is the same program without the gate, which is what 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from jupyter_gpu.common.rules import search_path
 
@@ -42,17 +44,17 @@ def run() -> Sequence[Figure]:
     if not python or not Path("/dev/nvidiactl").exists():
         raise CannotRunError("it needs an NVIDIA GPU, and JUPYTER_GPU_TEST_TORCH to name a Python with PyTorch for it")
     with tempfile.TemporaryDirectory(prefix="g") as folder:
-        bench = _Bench(python, Path(folder))
+        bench = Bench(python, Path(folder))
         (cycles,) = bench.numbers("cycles", gated=False)
         beside = (figure for hogs in (1, 4) for figure in _beside(bench, hogs, cycles))
         return [*_training(bench), *_together(bench, cycles), *beside]
 
 
-class _Bench:
+class Bench:
     """Starts programs under the gate and without it."""
 
-    def __init__(self, python: str, folder: Path) -> None:
-        self.python, self.folder, self.runs = python, folder, 0
+    def __init__(self, python: str, folder: Path, program: Path = _PROGRAM) -> None:
+        self.python, self.folder, self.program, self.runs = python, folder, program, 0
         from jupyter_gpu.backends.local.sharing import front
         from tests.gate.building import build_gate
 
@@ -63,7 +65,14 @@ class _Bench:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
         self.gpu = re.findall(r"UUID: (GPU-[0-9a-f-]+)", listed)[0]
 
-    def start(self, stack: ExitStack, shares: Mapping[str, int], commands: Mapping[str, Words], *, gated: bool) -> _Run:
+    def start(
+        self,
+        stack: ExitStack,
+        shares: Mapping[str, int | tuple[int, int]],
+        commands: Mapping[str, Words],
+        *,
+        gated: bool,
+    ) -> Run:
         """Start programs, by share; they warm up. They end with ``stack``, as does the arbiter that they have."""
         from tests.shares.serve import Serving
 
@@ -80,12 +89,12 @@ class _Bench:
                     "LD_LIBRARY_PATH": search_path.joined(str(self.gate), os.environ.get("LD_LIBRARY_PATH")),
                     "JUPYTER_GPU_GATE": str(folder / name / "shares"),
                 }
-            command: list[str | Path] = [self.python, _PROGRAM, *map(str, words)]
+            command: list[str | Path] = [self.python, self.program, *map(str, words)]
             program = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.callback(program.wait)
             stack.callback(program.kill)
             programs[name] = program
-        return _Run(programs)
+        return Run(programs)
 
     def said(self, shares: Mapping[str, int], commands: Mapping[str, Words], *, gated: bool) -> dict[str, list[str]]:
         """Return what each of the programs prints, by share; all begin to measure together."""
@@ -99,7 +108,7 @@ class _Bench:
         return _numbers(self.said({"one": 500}, {"one": words}, gated=gated)["one"][-1])
 
 
-class _Run:
+class Run:
     """Programs that were started, by share."""
 
     def __init__(self, programs: Mapping[str, subprocess.Popen[str]]) -> None:
@@ -124,10 +133,21 @@ class _Run:
         assert program.stdout
         return _numbers(program.stdout.readline())
 
-    def _go(self, name: str) -> None:
+    def ask(self, asked: Mapping[str, object]) -> dict[str, Any]:
+        """Ask some of them at the same time, in JSON; return what each answers."""
+        for name, words in asked.items():
+            self._go(name, json.dumps(words))
+        answers = {}
+        for name in asked:
+            program = self._programs[name]
+            assert program.stdout
+            answers[name] = json.loads(program.stdout.readline())
+        return answers
+
+    def _go(self, name: str, words: str = "go") -> None:
         program = self._programs[name]
         assert program.stdin
-        program.stdin.write("go\n")
+        program.stdin.write(f"{words}\n")
         program.stdin.flush()
 
 
@@ -135,7 +155,7 @@ def _numbers(line: str) -> list[float]:
     return [float(word) for word in line.split()]
 
 
-def _training(bench: _Bench) -> list[Figure]:
+def _training(bench: Bench) -> list[Figure]:
     """Train without the gate, alone in a share, and beside a program that is connected and does nothing."""
     figures = []
     for kind, width in _WIDTHS.items():
@@ -152,7 +172,7 @@ def _training(bench: _Bench) -> list[Figure]:
     return figures
 
 
-def _trainers(bench: _Bench, stack: ExitStack, width: int) -> list[list[_Run]]:
+def _trainers(bench: Bench, stack: ExitStack, width: int) -> list[list[Run]]:
     """Return sets of three programs, which start together, as that takes longer than what they measure in turn.
 
     Processes of the same program differ by some per cent for as long as they run, so there is more than one set.
@@ -168,7 +188,7 @@ def _trainers(bench: _Bench, stack: ExitStack, width: int) -> list[list[_Run]]:
     ]
 
 
-def _rounds(sets: Sequence[Sequence[_Run]]) -> list[list[list[float]]]:
+def _rounds(sets: Sequence[Sequence[Run]]) -> list[list[list[float]]]:
     """Return for each of the three kinds what its programs measure, one after another."""
     for runs in sets:
         for run in runs:
@@ -177,7 +197,7 @@ def _rounds(sets: Sequence[Sequence[_Run]]) -> list[list[list[float]]]:
     return [list(kind) for kind in zip(*rounds, strict=True)]
 
 
-def _together(bench: _Bench, cycles: float) -> list[Figure]:
+def _together(bench: Bench, cycles: float) -> list[Figure]:
     errors, busy = [], []
     for gated in (True, False):
         said = bench.said(_PARTS, dict.fromkeys(_PARTS, ("hog", _LONG, cycles, _SPENT)), gated=gated)
@@ -194,7 +214,7 @@ def _together(bench: _Bench, cycles: float) -> list[Figure]:
     ]
 
 
-def _beside(bench: _Bench, hogs: int, cycles: float) -> list[Figure]:
+def _beside(bench: Bench, hogs: int, cycles: float) -> list[Figure]:
     names = ["notebook", *(f"hog{number}" for number in range(hogs))]
     commands = dict.fromkeys(names, ("hog", _LONG, cycles, 0)) | {
         "notebook": ("notebook", _LONG, cycles, _BURST, _EVERY)
