@@ -296,12 +296,28 @@ def test_arrays_of_several_libraries() -> None:
         def __reduce__(self) -> Any:
             return list, ((OnGpu(self.value),),)
 
-    here = space(host=Host(), nothing=Nothing(), parameter=Parameter(3))
-    measured = codec.measure(here, {"host", "nothing", "parameter"}, host_copies=True)
+    class Gradient(OnGpu):
+        is_cuda = True
+
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+
+    class Jax(OnGpu):
+        get = property()
+
+        def __reduce__(self) -> Any:
+            return list, ((self.value,),)
+
+    Jax.__module__ = "jaxlib.array"
+    here = space(host=Host(), nothing=Nothing(), parameter=Parameter(3), gradient=Gradient(4), jax=Jax(5))
+    assert "memory of a GPU" in codec.measure(here, {"gradient"}).failed["gradient"]
+    measured = codec.measure(here, {*here} - {"__builtins__", "__name__"}, host_copies=True)
     assert measured.failed == {"nothing": "it is in the memory of a GPU, and Nothing has no way to host memory"}
     there = space()
     assert codec.load(there, codec.chunks(here, measured, measured.pickled)) == {}
     assert there["parameter"] == [3]
+    assert (there["gradient"], there["jax"]) == (4, [5])
     assert there["host"].value == 7
 
 

@@ -324,3 +324,27 @@ def test_invalid_kernel_ends_its_process_alone(kernel: Kernel, alone: object) ->
     note("the next call", said=kernel.run("print(told(lambda: gpu.run(result, 5)))"))
     kernel.run("gpu.release(timeout=30)")
     assert answer(kernel, f"print(json.dumps(gpu.run(result, {STEPS})))", 120) == alone
+
+
+def test_dask_with_arrays_of_cupy(kernel: Kernel) -> None:
+    """`gpu.client()` has a worker with the GPU, whose results come back to a notebook that has none."""
+    kernel.run("gpu.resize(1)\nimport time, numpy\nbegan = time.perf_counter()\nclient = gpu.client()", timeout=120)
+    kernel.run(
+        "def total(n):\n import cupy; return float(cupy.arange(n, dtype='float64').sum())\n"
+        "first = client.submit(total, 1000).result(60)\nprint(first, time.perf_counter() - began)",
+        timeout=120,
+    )
+    code = (
+        "import dask.array as da\ndata = da.random.default_rng(1).random((4000, 4000), chunks=1000)\n"
+        "there = data.map_blocks(lambda block: __import__('cupy').asarray(block))\n"
+        "sums = (there @ there.T).sum(axis=0).map_blocks(lambda block: block.get()).compute()\n"
+        "here = data.compute(scheduler='threads')\n"
+        "same = bool(numpy.allclose(sums, (here @ here.T).sum(axis=0)))\n"
+        "print(json.dumps([first, time.perf_counter() - began, same]))"
+    )
+    found = answer(kernel, code, 120)
+    note("Dask with arrays of CuPy", said=found)
+    assert isinstance(found, list)
+    assert (found[0], found[2]) == (499500.0, True)
+    kernel.run("client.close()")
+    kernel.run("gpu.release(timeout=30)")
