@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 
 from jupyter_gpu.common.rules.visible import OURS, VISIBLE
-from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
+from jupyter_gpu.dask.rules.words import Keep, Ready, Schedule, Work
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote.errors import WorkerLost
@@ -21,9 +21,9 @@ GRACE = 5.0
 
 
 class Child(OwnProcess):
-    """A scheduler or a worker."""
+    """A scheduler, a worker or a keeper of results."""
 
-    def __init__(self, word: Schedule | Work, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, word: Schedule | Work | Keep, environment: Mapping[str, str] | None = None) -> None:
         super().__init__("jupyter_gpu.dask.process", word.dump(), environment)
         self.ready = Ready("")
         """The address at which it is reached; none before `wait`."""

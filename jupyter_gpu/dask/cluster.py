@@ -16,7 +16,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,11 @@ from jupyter_gpu.common import rendezvous
 from jupyter_gpu.dask.away import Away, AwayWorker
 from jupyter_gpu.dask.child import GRACE, Child, work
 from jupyter_gpu.dask.comm import PlaceBackend
+from jupyter_gpu.dask.keeper import Keeper
 from jupyter_gpu.dask.process import security
 from jupyter_gpu.dask.rules.follow import attached, steps
 from jupyter_gpu.dask.rules.targets import HERE
-from jupyter_gpu.dask.rules.words import Schedule, Work
+from jupyter_gpu.dask.rules.words import Keep, Schedule, Work
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.kernel.own_holds import FOLLOWING
@@ -76,7 +77,7 @@ class Worker:
 
     child: Child | AwayWorker
     held: bool = False
-    """Whether it only keeps results, as no other worker can take them."""
+    """Whether it only has results that nothing else can take."""
 
 
 class Cluster:
@@ -93,6 +94,7 @@ class Cluster:
         self._changed, self._turns = threading.Condition(), threading.Lock()
         self._ended = False
         self._own: Any = None
+        self._keeper: Keeper | None = None
         self._page, pages = _pages(client())
         scheme = f"gpu{secrets.token_hex(4)}"
         self._scheduler = Child(Schedule(self._text, scheme, pages))
@@ -102,6 +104,8 @@ class Cluster:
             self._backend = PlaceBackend(scheme, HERE, self._scheduler.ready.gateway)
             self._backend.register()
             self._own = self._client(set_as_default=False, name="jupyter-gpu")
+            ready = self._scheduler.ready
+            self._keeper = Keeper(self._own, Keep(self._text, ready.address, ready.gateway))
             self.turn()
         except BaseException:
             self.close()
@@ -123,16 +127,16 @@ class Cluster:
     def make_room(self) -> None:
         """Retire all workers, before all GPUs are given back. Raises `WorkerRefused` if results would be lost."""
         with self._turns:
-            if not self.lives:
+            if not self.lives or not self._workers:
                 return
-            if keys := {key for held in self._own.has_what().values() for key in held}:
-                raise WorkerRefused(
-                    gettext(
-                        "The Dask workers have %1 results, which no GPU would be left for. Fetch them and drop their "
-                        "futures, or end Dask with client.shutdown(); then give the GPUs back.",
-                        len(keys),
-                    )
+            working = frozenset(uuid for uuid, worker in self._workers.items() if not worker.held)
+            self._hold(working, held=True)
+            if why := self._keep_results(self._workers, again=True):
+                self._hold(working, held=False)
+                advice = gettext(
+                    "Fetch them and drop their futures, or end Dask with client.shutdown(); then give the GPUs back."
                 )
+                raise WorkerRefused(f"{why} {advice}")
             self._retire(frozenset(self._workers))
 
     def close(self) -> None:
@@ -150,6 +154,8 @@ class Cluster:
                     self._own.close(timeout=1)
             for uuid in list(self._workers):
                 self._drop(uuid)
+            if self._keeper is not None:
+                self._keeper.end()
             for away in self._away.values():
                 away.close()
             self._pods.close()
@@ -169,6 +175,8 @@ class Cluster:
             self._hold(todo.resume, held=False)
             self._retire(todo.retire)
             self._leave()
+            if self._keeper is not None:
+                self._keeper.look(working=any(not worker.held for worker in workers.values()))
 
     def _client(self, **options: Any) -> distributed.Client:
         keys = security(self._certificate.pem)
@@ -239,18 +247,19 @@ class Cluster:
             return
         new = [uuid for uuid in gpus if not self._workers[uuid].held]
         self._hold(gpus, held=True)  # before: a worker that cannot retire has the state again that it had
+        why = "" if any(not worker.held for worker in self._workers.values()) else self._keep_results(gpus)
         addresses = {self._workers[uuid].child.address: uuid for uuid in gpus}
         retired = self._own.retire_workers(list(addresses), close_workers=True)
         for address in retired:
             self._drop(addresses[address])
-        if any(uuid in self._workers for uuid in new):
-            log.warning(
-                "%s",
-                gettext(
-                    "The last Dask worker has results that no other one can take, so its GPU is not given back. Fetch "
-                    "them and drop their futures, or add a GPU."
-                ),
-            )
+        if why and any(uuid in self._workers for uuid in new):
+            advice = gettext("So its GPU is not given back. Fetch them and drop their futures, or add a GPU.")
+            log.warning("%s %s", why, advice)
+
+    def _keep_results(self, gpus: Iterable[str], *, again: bool = False) -> str:
+        """Gather results of the last workers at a process without a GPU; return why not, or an empty text."""
+        assert self._keeper is not None
+        return self._keeper.take([self._workers[uuid].child.address for uuid in gpus], again=again)
 
     def _hold(self, gpus: frozenset[str], *, held: bool) -> None:
         """Have workers take no new tasks, or take them again."""
@@ -290,6 +299,8 @@ class Cluster:
         self._ended = True
         for worker in self._workers.values():
             worker.child.forget()
+        if self._keeper is not None:
+            self._keeper.forget()
         self._scheduler.forget()
 
 

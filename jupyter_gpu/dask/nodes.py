@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from distributed import Scheduler, Worker
+from distributed import Scheduler, Status, Worker
 from distributed.http.routing import RoutingApplication
+from distributed.protocol.serialize import Serialized
+from distributed.utils_comm import gather_from_workers
 from tornado.httpserver import HTTPServer
 
 from jupyter_gpu.common import rendezvous
@@ -59,6 +61,50 @@ class UserWorker(Worker):
     def start_http_server(self, routes: Any, *_: Any, **__: Any) -> None:
         """Serve nothing; Dask would use a port."""
         _without_port(self, routes)
+
+
+class ResultKeeper(UserWorker):
+    """A worker that takes no tasks, and keeps results as they came, so that what is in them needs no GPU here.
+
+    It is paused from the start, which the scheduler takes to mean: no tasks.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, deserialize=False, **settings)
+
+    @property
+    def status(self) -> Any:
+        """Its state, which is never that of a worker that takes tasks."""
+        return self._status
+
+    @status.setter
+    def status(self, value: Any) -> None:
+        base: Any = Worker.status
+        base.fset(self, Status.paused if value == Status.running else value)
+
+    async def gather(self, who_has: dict[Any, list[str]]) -> Any:
+        """Fetch results from workers, and tell which ones could not be had."""
+        data, missing, failed, _ = await gather_from_workers(who_has, self.rpc, who=self.address)
+        whole: Any = {key: one for key, one in data.items() if isinstance(one, Serialized) and is_whole(one.header)}
+        self.update_data(whole, stimulus_id="jupyter-gpu")
+        wrong = [*missing, *failed, *(data.keys() - whole.keys())]
+        return {"status": "partial-fail", "keys": wrong} if wrong else {"status": "OK"}
+
+    async def get_data(self, comm: Any, keys: Any, who: str | None = None, serializers: Any = None) -> Any:  # noqa: ARG002
+        """Send results as they came: Dask would wrap them once more."""
+        data = {key: self.data[key] for key in keys if key in self.data}
+        try:
+            await comm.write({"status": "OK", "data": data}, serializers=serializers)
+            await comm.read()
+        except OSError:
+            comm.abort()
+            raise
+        return Status.dont_reply
+
+
+def is_whole(header: Any) -> bool:
+    """Tell whether a value could be serialized, and all that is in it: else its error was sent."""
+    return header.get("serializer") != "error" and all(map(is_whole, header.get("sub-headers", ())))
 
 
 def remove_dead(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""``python -m jupyter_gpu.dask.process``: Dask's scheduler, or one of its workers, as the child of a program.
+"""``python -m jupyter_gpu.dask.process``: Dask's scheduler, a worker or a keeper of results, the child of a program.
 
 Its first line of standard input says which (`words`); the end of that pipe ends it, also if the program was killed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import secrets
 import signal
 import ssl
 import sys
@@ -18,9 +19,9 @@ from distributed.security import Security
 
 from jupyter_gpu.dask.comm import PlaceBackend
 from jupyter_gpu.dask.gateway import NotebookGateway
-from jupyter_gpu.dask.nodes import UserScheduler, UserWorker
+from jupyter_gpu.dask.nodes import ResultKeeper, UserScheduler, UserWorker
 from jupyter_gpu.dask.rules.targets import HERE
-from jupyter_gpu.dask.rules.words import Ready, Schedule, Work
+from jupyter_gpu.dask.rules.words import Keep, Ready, Schedule, Work
 from jupyter_gpu.remote.rules.control import MAX_BYTES, read
 
 PAGES = ("scheduler.prometheus", "scheduler.info", "scheduler.json", "health", "statics")
@@ -48,7 +49,7 @@ def security(pem: bytes) -> Any:
     return made(require_encryption=True, tls_ca_file=text, tls_min_version=ssl.TLSVersion.TLSv1_3, **roles)
 
 
-async def serve(word: Schedule | Work) -> None:
+async def serve(word: Schedule | Work | Keep) -> None:
     """Run until the pipe or the node itself ends."""
     keys = security(base64.b64decode(word.certificate))
     leash = asyncio.Event()
@@ -60,6 +61,11 @@ async def serve(word: Schedule | Work) -> None:
         await gateway.start()
         PlaceBackend(word.scheme, HERE, gateway.port).register()
         node: Any = UserScheduler(next(iter(word.pages), None), gateway, host=HERE, **common)
+    elif isinstance(word, Keep):
+        PlaceBackend(word.scheme, HERE, word.gateway).register()
+        common |= {"nthreads": 1, "memory_limit": 0, "death_timeout": DEATH}
+        name = f"results/{secrets.token_hex(3)}"  # an earlier one may still be about to end
+        node = ResultKeeper(word.scheduler, name=name, host=HERE, **common)
     else:
         sys.path[:] = word.path or sys.path
         PlaceBackend(word.scheme, word.place, word.gateway).register()
@@ -79,8 +85,8 @@ async def serve(word: Schedule | Work) -> None:
 def main() -> None:
     """Read what to be, and be it."""
     with open(0, "rb", buffering=0, closefd=False) as line:
-        word = read(line.readline(MAX_BYTES), Schedule, Work)
-    assert isinstance(word, Schedule | Work)
+        word = read(line.readline(MAX_BYTES), Schedule, Work, Keep)
+    assert isinstance(word, Schedule | Work | Keep)
     with dask.config.set(SETTINGS):
         asyncio.run(serve(word))
 

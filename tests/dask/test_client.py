@@ -98,35 +98,6 @@ def test_shrink_moves_what_a_worker_has(
     await_(lambda: server.status()["phase"] == "Ready")
 
 
-def test_last_worker_refuses_to_lose_results(kernel: Kernel, server: Server) -> None:
-    """The notebook's own release is refused with a sentence; without results it works, and nothing drains."""
-    kernel.run("gpu.resize(1); until(1); _ = client.run(opened); one = client.scatter(b'x', hash=False)")
-    with pytest.raises(Failed, match="1 results, which no GPU would be left for"):
-        kernel.run("gpu.release()")
-    assert kernel.run("print(one.result(), gpu.status().attached)") == "b'x' 1"
-    kernel.run("one.release(); del one\nwhile any(client.has_what().values()): time.sleep(.01)")
-    kernel.run("gpu.release(timeout=30)")
-    assert kernel.run("print(workers())") == "0"
-    await_(lambda: server.status()["phase"] == "Idle")
-
-
-def test_last_worker_is_held_while_it_has_results(kernel: Kernel, server: Server) -> None:
-    """A slider cannot be refused: the GPU drains, no task runs there, another GPU takes the results."""
-    kernel.run("gpu.resize(1); until(1); _ = client.run(opened); one = client.scatter(b'x', hash=False)")
-    server.gpus(0)
-    kernel.run(
-        "while not any(w['status'] == 'paused' for w in client.scheduler_info()['workers'].values()): time.sleep(.01)"
-    )
-    assert server.status()["phase"] != "Idle"
-    assert kernel.run("futures = client.submit(where); time.sleep(.1); print(futures.status, one.result())") == (
-        "pending b'x'"
-    )
-    kernel.run("del one")
-    await_(lambda: server.status()["phase"] == "Idle")
-    kernel.run("gpu.resize(1)")
-    assert kernel.run("print(futures.result() == [*client.run(where).values()][0])") == "True"
-
-
 def test_killed_worker_is_replaced(kernel: Kernel) -> None:
     """Its task is done again by the next one; one that kills each worker fails."""
     kernel.run("import signal; gpu.resize(1); until(1); pid = client.submit(where, pure=False).result()")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.dask.rules.follow import Steps, attached, steps
+from jupyter_gpu.dask.rules.keeping import BATCH, batch, immovable, refusal
 from jupyter_gpu.dask.rules.targets import MAX_LINE, Target, read_target
-from jupyter_gpu.dask.rules.words import Attend, Attending, Await, Drop, Living, Ready, Schedule, Work
+from jupyter_gpu.dask.rules.words import Attend, Attending, Await, Drop, Keep, Living, Ready, Schedule, Work
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
@@ -47,11 +49,48 @@ def test_examples() -> None:
 def test_words_there_and_back() -> None:
     """A key is in no representation."""
     worker = Work("c2VjcmV0", "gpu1://here:1", "GPU-1", (".", "/x"), "w1", 0, "GPU-1")
-    words = (Schedule("c2VjcmV0", "gpu1", ("/x",)), worker, Ready("gpu1://w1:1", 2), Attend("c2VjcmV0", "w1"))
+    keeper = Keep("c2VjcmV0", "gpu1://here:1", 2)
+    words = (keeper, Schedule("c2VjcmV0", "gpu1", ("/x",)), worker, Ready("gpu1://w1:1", 2), Attend("c2VjcmV0", "w1"))
     for word in (*words, Attending(1), Await("a"), Drop(("a",)), Living(())):
-        assert control.read(word.dump(), Schedule, Work, Ready, Attend, Attending, Await, Drop, Living) == word
+        assert control.read(word.dump(), Keep, Schedule, Work, Ready, Attend, Attending, Await, Drop, Living) == word
         assert "c2VjcmV0" not in repr(word)
-    assert worker.scheme == "gpu1"
+    assert worker.scheme == keeper.scheme == "gpu1"
+
+
+@given(sizes=st.dictionaries(st.integers(), st.integers(0, 2 * BATCH), max_size=8))
+@example(sizes={1: 2 * BATCH, 2: 1, 3: BATCH})
+def test_results_move_some_at_a_time(sizes: dict[Hashable, int]) -> None:
+    """All of them, in their order, and not more than the bound at once, if one alone has not more."""
+    left = dict(sizes)
+    moved: list[Hashable] = []
+    while keys := batch(left):
+        assert len(keys) == 1 or sum(left[key] for key in keys) <= BATCH
+        moved += keys
+        for key in keys:
+            del left[key]
+    assert moved == list(sizes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "actors", "free", "why"),
+    [
+        ({}, 0, 0, ""),
+        ({"a": 1000}, 0, 2000, ""),
+        ({"a": 1024}, 0, 2047, "1 KiB of results, and 2 KiB of memory is left, which is too little"),
+        ({"a": BATCH, "b": BATCH}, 0, 3 * BATCH, ""),
+        ({"a": BATCH, "b": BATCH}, 0, 3 * BATCH - 1, "128 MiB of results"),
+        ({"a": 1}, 2, 10**9, "2 actors, which cannot be kept"),
+    ],
+)
+def test_what_can_be_kept(sizes: dict[Hashable, int], actors: int, free: int, why: str) -> None:
+    """Whatever is left beside a second copy of what moves."""
+    assert bool(refusal(sizes, actors, free)) == bool(why)
+    assert why in refusal(sizes, actors, free)
+
+
+def test_immovable_results() -> None:
+    """One of them is named."""
+    assert immovable(["a", "b"]) == ("The Dask workers have 2 results that cannot be moved to another process, as a.")
 
 
 def test_attached_gpus_of_all_nodes() -> None:

@@ -3,7 +3,8 @@
     to a scheduler         {"schedule": {"certificate": "…", "scheme": "gpu1f3a", "pages": ["/…/….sock"]}}
     to a worker            {"work": {"certificate": "…", "scheduler": "gpu1f3a://here:40123", "name": "GPU-…",
                                      "path": ["/…"], "place": "here", "gateway": 40124, "visible": "GPU-…"}}
-    from both, when ready  {"ready": {"address": "gpu1f3a://here:40125", "gateway": 40124}}
+    to one that keeps      {"keep": {"certificate": "…", "scheduler": "gpu1f3a://here:40123", "gateway": 40124}}
+    from all, when ready   {"ready": {"address": "gpu1f3a://here:40125", "gateway": 40124}}
 
 A kernel in the pod of a worker is the parent of the Dask workers there. It is told, as the value of a call,
 
@@ -81,12 +82,29 @@ class Work(Word):
 
 
 @dataclass(frozen=True)
+class Keep(Word):
+    """The first message to the process that keeps results without a GPU."""
+
+    certificate: str = field(repr=False)
+    scheduler: str
+    gateway: int
+
+    kind = "keep"
+    reads: ClassVar = {"certificate": _CERTIFICATE, "scheduler": _TEXT, "gateway": _PORT}
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of all addresses."""
+        return self.scheduler.partition("://")[0]
+
+
+@dataclass(frozen=True)
 class Ready(Word):
-    """The answer of both, as soon as they can be used."""
+    """The answer of all, as soon as they can be used."""
 
     address: str
     gateway: int = 0
-    """The port of the gateway that the scheduler has; 0 of a worker."""
+    """The port of the gateway that the scheduler has; 0 of others."""
 
     kind = "ready"
     reads: ClassVar = {"address": _TEXT, "gateway": _PORT}
