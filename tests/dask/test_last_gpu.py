@@ -61,9 +61,8 @@ def kernel(notebook: Kernel, server: Server) -> Iterator[Kernel]:
     """Return the same kernel for each test, with one GPU and no future before, and none of both after."""
     notebook.run("gpu.resize(1); until(1); _ = client.run(opened)")
     yield notebook
-    notebook.run(
-        "one = two = None; memory.free = free; client.cancel([distributed.Future(key, client) for key in client.futures])"
-    )
+    notebook.run("one = two = None; memory.free = free")
+    notebook.run("client.cancel([distributed.Future(key, client) for key in client.futures])")
     server.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
     await_(lambda: server.status()["phase"] == "Idle")
     assert notebook.run("print(until(0))") == "0"

@@ -1,8 +1,9 @@
 """Pure: the Dask workers that start, go on and retire when the GPUs change.
 
-There is one worker for each GPU that is attached. What a worker has is moved to others before it ends; the last one
-cannot move anything. While it has results it is *held*: it has no new tasks, and ends once they are gone or another
-worker takes them. Dask itself says what could be moved; here is only who is asked.
+There is one worker for each GPU that is attached. What a worker has is moved to others before it ends, and of the last
+one to a process without a GPU (`keeping`). While it has results that cannot be moved it is *held*: it has no new tasks,
+and ends once they are gone or another worker takes them. Dask itself says what could be moved; here is only who is
+asked.
 
 Where a worker of the pod gives back some of its GPUs, it is not told which ones before they are closed. So all Dask
 workers there retire, and those of GPUs that stay start again.
