@@ -26,6 +26,8 @@ _BURST, _SECONDS, _ROUNDS = 5, 3.5, 2
 _CASES = ((0.1, 1), (0.2, 1), (0.3, 1), (0.4, 1), (0.2, 10))
 """Part of its share that each owner uses, and milliseconds of the guest's kernels."""
 _GUEST_MEMORY = 8 << 30
+_STEPS = (0.618, 0.414)
+"""Of the pauses of each owner: their bursts are to meet by chance alone."""
 
 
 def run() -> Sequence[Figure]:
@@ -53,7 +55,7 @@ class _Rounds:
         """Return what each program answers; without ``kernel`` the guest does nothing."""
         every = _BURST / 1000 / (part * 0.5)
         burst = {"burst": _BURST, "every": every, "seconds": _SECONDS, "per": self._per}
-        asked = dict.fromkeys(OWNERS, burst)
+        asked = {name: {**burst, "step": step} for name, step in zip(OWNERS, _STEPS, strict=True)}
         if kernel is not None:
             asked[GUEST] = {"kernel": 1000 * kernel, "seconds": _SECONDS, "per": self._per}
         found: Mapping[str, Any] = self._started.ask(asked)

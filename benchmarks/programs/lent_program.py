@@ -4,9 +4,9 @@
 
 It says `ready` once it is warm. Each line of input is JSON, and so is its answer:
 
-    {"burst": 5, "every": 0.1, "seconds": 3}      a list with the microseconds to the first kernel's end and the last's
-    {"kernel": 1000, "seconds": 3}                how many kernels of so many microseconds ended
-    {"cycles": 1}                                 how many of the GPU's cycles are a microsecond ("per" in the others)
+    {"burst": 5, "every": 0.1, "seconds": 3, "step": 0.6, "per": …}   µs of each burst to its first end, its last
+    {"kernel": 1000, "seconds": 3, "per": …}   how many kernels of so many microseconds ended
+    {"cycles": 1}   how many of the GPU's cycles are a microsecond: `per` of the others
 """
 
 import json
@@ -46,8 +46,8 @@ def measured() -> Any:
     return 300e6 / (ends[0].elapsed_time(ends[1]) * 1000)
 
 
-def owner(burst: int, every: float, seconds: float, per: float) -> list[list[float]]:
-    """Run bursts of kernels of a millisecond, at moments that coincide with no other period."""
+def owner(burst: int, every: float, seconds: float, step: float, per: float) -> list[list[float]]:
+    """Run bursts of kernels of a millisecond; programs with different steps meet by chance alone."""
     first, cycles, found = torch.cuda.Event(), int(1000 * per), []
     number, begin = 0, time.monotonic()
     end = begin + seconds
@@ -61,7 +61,7 @@ def owner(burst: int, every: float, seconds: float, per: float) -> list[list[flo
         torch.cuda.synchronize()
         found.append([began * 1e6, (time.monotonic() - begin) * 1e6])
         number += 1
-        time.sleep(max(0.0, begin + every * (0.6 + 0.8 * (number * 0.618 % 1)) - time.monotonic()))
+        time.sleep(max(0.0, begin + every * (0.6 + 0.8 * (number * step % 1)) - time.monotonic()))
         begin = time.monotonic()
     return found
 
