@@ -23,7 +23,7 @@ _NUMBERS = {
     "numMipmapLevels": 1, "level": 0, "ordinal": 0, "pid": 0, "timeout_ms": 1, "cudaVersion": 13000, "numOptions": 0,
     "numJitOptions": 0, "numLibraryOptions": 0, "blockSize": 32, "dynamicSMemSize": 0, "dynamicSmemSize": 0, "mode": 0,
     "initialRefcount": 1, "srcOffset": 0, "dstOffset": 0, "arrayIndex": 0, "index": 0, "paramIndex": 0, "us": 1,
-    "enabled": 1, "isEnabled": 1, "isInteger": 0,
+    "enabled": 1, "isEnabled": 1, "isInteger": 0, "len": 100,
 }  # fmt: skip
 _TEXTS = {"symbol": b"cuMemAlloc", "name": b"spin", "fname": b"/nonexistent", "path": b"/nonexistent"}
 _ATTRIBUTES = {"CUdevice_attribute": 16, "CUpointer_attribute": 2, "CUlimit": 0, "CUfunction_attribute": 4}

@@ -33,3 +33,38 @@ def test_answers_are_written(driver: Path, tmp_path: Path) -> None:
         "lock, state, rest": [801, -801],
         "end of capture": 0,
     }
+
+
+HEADER = """
+#define cuMemFree cuMemFree_v2
+CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx);
+/* CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 old); */
+CUresult CUDAAPI cuMemFree(CUdeviceptr dptr);
+CUresult CUDAAPI cuMemcpyDtoH(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
+CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                void **kernelParams, void **extra);
+CUresult CUDAAPI cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream);
+"""
+
+
+def test_functions_are_called_with_what_their_header_says(driver: Path, tmp_path: Path) -> None:
+    """Calls with handles made by the types of parameters succeed; a process that cannot park says so."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda.h").write_text(HEADER)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "CUDA_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    env["JUPYTER_GPU_STANDIN"] = str(tmp_path / "boards")
+    names = ["cuCtxGetCurrent", "cuMemFree", "cuMemcpyDtoH", "cuLaunchKernel", "cuGraphLaunch"]
+
+    def said(state: str) -> tuple[list[dict[str, object]], int]:
+        command = [sys.executable, "-m", "benchmarks.survey.functions", "child", state, *names]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+
+    answers, status = said("running")
+    assert {answer["name"]: answer["code"] for answer in answers if "code" in answer} == dict.fromkeys(names, 0)
+    assert status == 0
+    answers, status = said("parked")
+    assert answers[-1]["failed"] == {"lock": {"code": 801, "ms": pytest.approx(0, abs=1000)}, "ended": True}
+    assert status == 3
