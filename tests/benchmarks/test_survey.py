@@ -36,10 +36,10 @@ def test_answers_are_written(driver: Path, tmp_path: Path) -> None:
 
 
 HEADER = """
-#define cuMemFree cuMemFree_v2
+#define cuEventDestroy cuEventDestroy_v2
 CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx);
-/* CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 old); */
-CUresult CUDAAPI cuMemFree(CUdeviceptr dptr);
+/* CUresult CUDAAPI cuEventDestroy(int old); */
+CUresult CUDAAPI cuEventDestroy(CUevent hEvent);
 CUresult CUDAAPI cuMemcpyDtoH(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount);
 CUresult CUDAAPI cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
                                 unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
@@ -55,7 +55,7 @@ def test_functions_are_called_with_what_their_header_says(driver: Path, tmp_path
     (tmp_path / "include" / "cuda.h").write_text(HEADER)
     env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "CUDA_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     env["JUPYTER_GPU_STANDIN"] = str(tmp_path / "boards")
-    names = ["cuCtxGetCurrent", "cuMemFree", "cuMemcpyDtoH", "cuLaunchKernel", "cuGraphLaunch"]
+    names = ["cuCtxGetCurrent", "cuEventDestroy", "cuMemcpyDtoH", "cuLaunchKernel", "cuGraphLaunch"]
 
     def said(state: str) -> tuple[list[dict[str, object]], int]:
         command = [sys.executable, "-m", "benchmarks.survey.functions", "child", state, *names]
