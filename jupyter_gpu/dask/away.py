@@ -33,7 +33,7 @@ class Away:
         self.lives = True
         self._connection = pods.connect(place, self._name, str(Path.cwd()))
         try:
-            if why := packages.refusal(versions.loaded(), self._connection.versions()):
+            if why := packages.refusal(versions.loaded(), self._connection.begin()):
                 raise WorkerRefused(why)
             port = self._ask(Attend(certificate, place), Attending).port
         except BaseException:

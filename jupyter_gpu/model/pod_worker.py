@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from . import strict
 from .gpu import MAX_GPUS, GpuShare, total
+from .gpu_kind import GpuKind, read_gpu_kinds
+from .message import gettext
 from .quantity import MAX_MILLI
 from .service import MAX_WORKERS, Relation, Service, WorkerPart, WorkerState, WorkerStatus, read_worker_id
 
@@ -62,6 +64,8 @@ class PodWorker(NamedTuple):
     """Bytes that were sent there and came back."""
     round_trip: int | None = None
     """Microseconds from a question to its answer."""
+    kinds: tuple[GpuKind, ...] = ()
+    """The kinds of ``gpus``, in their order; empty while they are not known."""
 
     @property
     def held(self) -> int:
@@ -100,6 +104,7 @@ class PodWorker(NamedTuple):
             "idleSince": self.idle_since,
             "shipped": self.shipped,
             "roundTrip": self.round_trip,
+            "kinds": [kind.to_json() for kind in self.kinds] or None,
         }
         return {
             "id": self.id,
@@ -115,17 +120,22 @@ class PodWorker(NamedTuple):
     def from_json(cls, value: Any, key: str = "worker") -> PodWorker:
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
+        gpus = strict.required(body, "gpus", _read_shares)
+        kinds = strict.optional(body, "kinds", read_gpu_kinds) or ()
+        if kinds and len(kinds) != len(gpus):
+            raise strict.FieldError(gettext("'kinds' must have one kind for each of 'gpus'."), "kinds")
         return cls(
             id=strict.required(body, "id", read_worker_id),
             node=strict.required(body, "node", strict.text(253)),
             relation=Relation(strict.required(body, "relation", strict.one_of(*Relation))),
             stage=Stage(strict.required(body, "stage", strict.one_of(*Stage))),
             milli=strict.required(body, "milli", strict.integer(0, MAX_MILLI)),
-            gpus=strict.required(body, "gpus", _read_shares),
+            gpus=gpus,
             message=strict.optional(body, "message", strict.label(_MAX_MESSAGE)) or "",
             idle_since=strict.optional(body, "idleSince", strict.integer(0, _MAX_TIME)),
             shipped=strict.optional(body, "shipped", _read_count),
             round_trip=strict.optional(body, "roundTrip", _read_count),
+            kinds=kinds,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from .pod_worker import PodWorker, Stage
@@ -44,6 +45,16 @@ def amount(worker: PodWorker) -> str:
     to_come = max(0, worker.milli - worker.held)
     parts = [count_gpus(worker.held)] if worker.held or not to_come else []
     return ", ".join([*parts, *([f"{count_gpus(to_come)} to come"] if to_come else [])])
+
+
+def kinds(worker: PodWorker) -> str:
+    """Say of which kinds its GPUs are: ``2 × NVIDIA H100, 80 GiB``; empty: not known."""
+    counts = Counter(worker.kinds)
+    words = []
+    for kind, count in counts.items():
+        times = f"{count} × " if len(worker.kinds) > 1 else ""
+        words.append(f"{times}{kind.model}, {format_bytes(kind.memory)}")
+    return "; ".join(words)
 
 
 def traffic(worker: PodWorker) -> str:

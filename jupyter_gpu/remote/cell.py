@@ -18,7 +18,7 @@ from jupyter_gpu.model.quantity import format_bytes
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
 from jupyter_gpu.remote.codec import Chunk, Measured, Namespace
-from jupyter_gpu.remote.connection import Connection, Listener
+from jupyter_gpu.remote.connection import Connection, Listener, Watched
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 from jupyter_gpu.remote.handles import Handle, Handles
 from jupyter_gpu.remote.newest import Newest
@@ -95,8 +95,8 @@ class Cell:
         done = False
         try:
             needed = {*plan.send, *plan.keep}
-            connection.watch(code.names.assigns, code.names.deletes, needed, plan.forget, code.number)
-            reply = connection.run(code.source, self._listener(seat))["content"]
+            watch = Watched(code.names.assigns, code.names.deletes, needed, plan.forget, code.number)
+            reply = connection.run(code.source, self._listener(seat), watch=watch)["content"]
             outcome = connection.outcome(code.names.assigns | outputs if ends else outputs)
             self._bring(seat, connection, outcome, ends)
             done = True

@@ -12,7 +12,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -92,6 +92,20 @@ class Listener:
     """With a sentence for the user."""
     progress: Callable[[Transfer], None] = lambda _: None
     """Again and again while a large message is sent or received."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The names of a cell that the kernel watches while it runs it."""
+
+    assigns: Collection[str]
+    deletes: Collection[str]
+    needed: Collection[str]
+    """The names that it has for the cell."""
+    forget: Collection[str]
+    """The names that it deletes before."""
+    count: int
+    """The number of the notebook's cell."""
 
 
 class Busy(Exception):
@@ -265,35 +279,47 @@ class Connection:
             )
         return _done(reply)
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of the packages there that are compared."""
-        return dict(_done(self.request("gpu_versions", {}))["content"]["versions"])
+    def begin(self, path: Sequence[str] = (), visible: str | None = None) -> dict[str, str]:
+        """Have a new kernel import from some folders and see some GPUs; return the versions of its packages.
+
+        None: it imports what it did, or sees what it did. The versions are those of packages that are compared.
+        """
+        content = {"path": list(path), "visible": visible}
+        return dict(_done(self.request("gpu_begin", content))["content"]["versions"])
 
     def reload(self, sources: Iterable[Source]) -> None:
         """Have modules loaded again that are loaded there."""
         _done(self.request("gpu_sources", {"sources": [asdict(source) for source in sources]}))
 
-    def watch(
-        self, assigns: Iterable[str], deletes: Iterable[str], needed: Iterable[str], forget: Iterable[str], count: int
-    ) -> None:
-        """Have the kernel forget names, and watch what the next cell does, whose number is given."""
-        names = {"assigns": sorted(assigns), "deletes": sorted(deletes), "needed": sorted(needed)}
-        _done(self.request("gpu_watch", {**names, "forget": sorted(forget), "count": count}))
-
     def outcome(self, outputs: Iterable[str]) -> Message:
-        """Return what the cell did since `watch`; names of ``outputs`` are not measured."""
+        """Return what the last cell did that was watched; names of ``outputs`` are not measured."""
         return dict(_done(self.request("gpu_outcome", {"outputs": sorted(outputs)}))["content"])
 
     def run(
-        self, code: str, listener: Listener | None = None, *, expressions: Mapping[str, str] | None = None
+        self,
+        code: str,
+        listener: Listener | None = None,
+        *,
+        expressions: Mapping[str, str] | None = None,
+        watch: Watched | None = None,
     ) -> Message:
         """Run code there; return the reply, whose status may be ``error``.
 
-        If it is not, the reply has what ``expressions`` are afterwards, as they are displayed.
+        If it is not, the reply has what ``expressions`` are afterwards, as they are displayed. ``watch``: what to look
+        at meanwhile, for `outcome`.
         """
         stdin = listener is not None and listener.answer is not None
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": stdin, "stop_on_error": False}
-        return self.request("execute_request", {**content, "user_expressions": dict(expressions or {})}, listener)
+        content |= {"user_expressions": dict(expressions or {})}
+        if watch is not None:
+            content["watch"] = {
+                "assigns": sorted(watch.assigns),
+                "deletes": sorted(watch.deletes),
+                "needed": sorted(watch.needed),
+                "forget": sorted(watch.forget),
+                "count": watch.count,
+            }
+        return self.request("execute_request", content, listener)
 
     def request(
         self,

@@ -153,7 +153,7 @@ def look(address: WorkerAddress, patience: float, *, loads: bool = False) -> See
         running = asking.ask(Look())
         passed = (time.perf_counter_ns() - begin) // 1000
         assert isinstance(running, Running)
-        return Seen(running, passed, _loads(asking) if loads else Loads({}))
+        return Seen(running, passed, _loads(asking) if loads else Loads())
 
 
 def _loads(asking: Questions) -> Loads:
@@ -162,7 +162,7 @@ def _loads(asking: Questions) -> Loads:
         told = asking.ask(Load())
         assert isinstance(told, Loads)
         return told
-    return Loads({})
+    return Loads()
 
 
 def had_no_memory(address: WorkerAddress, kernel: str, patience: float = TELLS) -> bool:

@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jupyter_gpu.common.attached import Hint
-from jupyter_gpu.common.rules.visible import OURS, VISIBLE, chosen, named, narrowed
+from jupyter_gpu.common.rules.visible import chosen, named, narrowed
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import versions
-from jupyter_gpu.remote.connection import Connection, Listener
+from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.handles import Handle
@@ -43,16 +43,6 @@ from jupyter_gpu.remote.sources import Sources
 
 log = logging.getLogger(__name__)
 
-_SETUP = f"""
-import os, sys
-sys.path[:] = {{path!r}} or sys.path
-os.environ[{VISIBLE!r}] = {{visible!r}}
-os.environ.pop({OURS!r}, None)
-del os, sys
-"""
-"""The code that a new kernel runs first: it imports what this process can import, and sees the GPUs that it was given,
-as if a user had chosen them: also those that come later are not added. On another node it imports what is there.
-"""
 _PATIENCE = 5.0
 _LAST_PATIENCE = 1.0
 """Seconds for each kernel on another node when this process ends."""
@@ -317,11 +307,11 @@ class OwnWorker:
             return
         seat.lose()
         try:
-            if why := packages.refusal(versions.loaded(), connection.versions()):
+            own = seat.place == HERE  # on another node it imports what is there
+            visible = visible_value(seat.given, view) if own else ",".join(_order(seat, view))
+            there = connection.begin(sys.path if own else (), visible)
+            if why := packages.refusal(versions.loaded(), there):
                 raise WorkerRefused(why)
-            path = sys.path if seat.place == HERE else []
-            visible = visible_value(seat.given, view) if seat.place == HERE else ",".join(_order(seat, view))
-            connection.run(_SETUP.format(path=path, visible=visible), Listener())
         except BaseException:
             with suppress(WorkerLost, WorkerRefused):
                 connection.kill(_PATIENCE)

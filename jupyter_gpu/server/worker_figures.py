@@ -1,4 +1,4 @@
-"""Figures of the pod's workers: each is asked how soon it answers and how busy its GPUs are, while somebody looks."""
+"""Figures of the pod's workers: each is asked how soon it answers and about its GPUs, while somebody looks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class WorkerFigures:
     def _ask_soon(self, view: View) -> None:
         self.traffic.keep({worker.id for worker in view.workers})
         loop = asyncio.get_running_loop()
-        if self._task is None and loop.time() - self._asked >= PERIOD and (workers := self._ways()):
+        due = self.traffic.asks_now(view) or loop.time() - self._asked >= PERIOD
+        if self._task is None and due and (workers := self._ways()):
             self._asked = loop.time()
             self._task = loop.create_task(self._ask_all(workers))
 
@@ -89,6 +90,8 @@ class WorkerFigures:
         seen = None
         with suppress(GpuError):
             seen = await asyncio.to_thread(look, address, PATIENCE, loads=True)
-        self.traffic.load(worker, seen.loads.gpus if seen else {})
+        news = self.traffic.load(worker, *((seen.loads.gpus, seen.loads.kinds) if seen else ({}, {})))
         self._told = asyncio.get_running_loop().time()
         self.answered(worker, seen)
+        if news:
+            self.changed()

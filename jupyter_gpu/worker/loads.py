@@ -50,16 +50,16 @@ class LoadReader:
                 loads = read(self._path)
             except (OSError, strict.FieldError) as error:
                 _log.info("The GPU program of this node does not tell the load of the GPUs: %s.", error)
-                loads = Loads({})
+                loads = Loads()
             self._answers.put((client, loads))
             os.write(self._done, b".")
 
 
 def read(path: Path) -> Loads:
-    """Ask the node plugin for the loads of the pod's GPUs. Raises `OSError` and `FieldError`."""
+    """Ask the node plugin for the loads and kinds of the pod's GPUs. Raises `OSError` and `FieldError`."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE)
         connection.connect(str(path))
         connection.sendall(b'{"get": "sample"}\n')
         with connection.makefile("rb") as lines:
-            return Loads(pairing.read_sample(lines.readline(pairing.MAX_LINE + 1)))
+            return pairing.read_sample(lines.readline(pairing.MAX_LINE + 1))

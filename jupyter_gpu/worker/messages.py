@@ -5,12 +5,13 @@ Names and values travel by two requests on the shell channel:
 - ``gpu_push``: buffers are bound in the namespace (`codec.load`); its reply names what could not be loaded.
 - ``gpu_pull``: the reply brings names, up to a number of bytes, and names what could not be sent.
 - ``gpu_bulk``: a connection by TLS is opened, by which the buffers of both others go where they are large.
-- ``gpu_versions``: the reply has the versions of packages on which pickled values depend.
+- ``gpu_begin``: the first request to a new kernel: which GPUs it sees and from where it imports; the reply has the
+  versions of packages on which pickled values depend.
 - ``gpu_sources``: sources of modules; those that are loaded there are run again, others can be imported.
 
-Around a cell stand two others, as it is to be known what it did (`watched.Watch`):
+It is to be known what a cell did (`watched.Watch`):
 
-- ``gpu_watch``: names are deleted, and what the cell assigns is watched from now on; the cell has a number.
+- ``watch`` in an ``execute_request``: names are deleted, and what the cell assigns is watched; the cell has a number.
 - ``gpu_outcome``: the reply names what the cell assigned, deleted and changed, with sizes of what it assigned.
 
 Stock ipykernel raises KeyboardInterrupt wherever it is between two cells, or drops it, and then no reply comes. Here
@@ -20,6 +21,7 @@ comes before its request, it waits for it.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -28,6 +30,8 @@ from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 
+from jupyter_gpu.common.rules.visible import OURS as OWN_CHOICE
+from jupyter_gpu.common.rules.visible import VISIBLE
 from jupyter_gpu.remote import certificates, codec, versions
 from jupyter_gpu.remote.bulk import is_large
 from jupyter_gpu.remote.rules.names import CellNames
@@ -37,7 +41,7 @@ from jupyter_gpu.remote.watched import Watch
 from jupyter_gpu.worker.bulk import BulkServer
 
 Reply = dict[str, Any]
-OURS = ("gpu_push", "gpu_pull", "gpu_bulk", "gpu_versions", "gpu_sources", "gpu_watch", "gpu_outcome")
+OURS = ("gpu_push", "gpu_pull", "gpu_bulk", "gpu_begin", "gpu_sources", "gpu_outcome")
 """Requests on the shell channel beside those of ipykernel."""
 MAX_EARLY = 100
 """Interrupts that wait for their requests."""
@@ -107,9 +111,12 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             self._early.pop(request, None)
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> Reply:
-        """Run a cell."""
+        """Run a cell, and watch what it does where the request says so."""
+        watch = self.get_parent("shell")["content"].get("watch")
 
         async def work() -> Reply:
+            if watch is not None:
+                self._begin_watch(watch)
             reply: Reply = await super(GpuKernel, self).do_execute(*args, **kwargs)
             return reply
 
@@ -158,11 +165,20 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
 
         await self._answer(stream, ident, parent, work, [])
 
-    async def gpu_versions(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Tell the versions of packages."""
+    async def gpu_begin(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """See the GPUs that are named, import from the folders that are, and tell the versions of packages.
+
+        The GPUs count as a user's own choice: also those that come later are not added.
+        """
 
         async def work() -> Reply:
-            return {"status": "ok", "versions": versions.installed()}
+            asked, found = parent["content"], versions.installed()
+            if asked["path"]:
+                sys.path[:] = asked["path"]
+            if asked["visible"] is not None:
+                os.environ[VISIBLE] = asked["visible"]
+                os.environ.pop(OWN_CHOICE, None)
+            return {"status": "ok", "versions": found}
 
         await self._answer(stream, ident, parent, work, [])
 
@@ -175,22 +191,17 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
 
         await self._answer(stream, ident, parent, work, [])
 
-    async def gpu_watch(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Watch what the next cell does."""
-
-        async def work() -> Reply:
-            asked, space = parent["content"], self.shell.user_ns
-            for name in asked["forget"]:
-                space.pop(name, None)
-            names = CellNames(assigns=frozenset(asked["assigns"]), deletes=frozenset(asked["deletes"]))
-            self._watch = Watch(space, names, set(asked["needed"]))
-            self.shell.execution_count = asked["count"]  # tracebacks name the cell by it
-            return {"status": "ok"}
-
-        await self._answer(stream, ident, parent, work, [])
+    def _begin_watch(self, asked: dict[str, Any]) -> None:
+        """Watch what the cell does that is about to run."""
+        space = self.shell.user_ns
+        for name in asked["forget"]:
+            space.pop(name, None)
+        names = CellNames(assigns=frozenset(asked["assigns"]), deletes=frozenset(asked["deletes"]))
+        self._watch = Watch(space, names, set(asked["needed"]))
+        self.shell.execution_count = asked["count"]  # tracebacks name the cell by it
 
     async def gpu_outcome(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Tell what the cell did since `gpu_watch`; names of ``outputs`` are not measured."""
+        """Tell what the last cell did that was watched; names of ``outputs`` are not measured."""
 
         async def work() -> Reply:
             watch, self._watch = self._watch, None

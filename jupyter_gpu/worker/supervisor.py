@@ -211,7 +211,7 @@ class Supervisor:
 
     def _ask_loads(self, client: bytes) -> None:
         if self._loads is None:
-            self._send(client, Loads({}))
+            self._send(client, Loads())
         else:
             self._loads.ask(client)
 

@@ -180,7 +180,8 @@ async def test_pod_can_ask_about_the_node_and_itself(quiet: Node) -> None:
         assert about["node"] == quiet.name
         assert about["simulated"] is True
         assert [gpu["uuid"] for gpu in about["gpus"]] == list(quiet.uuids)
-        assert list(sample["loads"]) == [quiet.uuids[1]]
+        assert list(sample["loads"]) == list(sample["kinds"]) == [quiet.uuids[1]]
+        assert sample["kinds"][quiet.uuids[1]]["memory"] > 0
         assert [holder["pid"] for holder in sample["holders"][quiet.uuids[1]]] == [child.pid]
         (details,) = await ask(path, {"get": "details"})
         assert list(details["gpus"]) == [quiet.uuids[1]]
@@ -192,7 +193,7 @@ async def test_pod_can_ask_about_the_node_and_itself(quiet: Node) -> None:
         assert "error" in odd
         assert "error" in worse
         (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "sample"})
-        assert nothing == {"loads": {}, "holders": {}}
+        assert nothing == {"loads": {}, "holders": {}, "kinds": {}}
         (nothing,) = await ask(path.parent.parent / "slot-0001" / "node.sock", {"get": "details"})
         assert nothing == {"gpus": {}}
         (long,) = await ask(path, b"x" * 10_000)

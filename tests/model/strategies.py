@@ -225,7 +225,8 @@ pod_gpus = st.builds(
     strangers=st.just(()),
     idle_since=st.none() | st.integers(0, 253402300799),
 )
-pod_workers = st.builds(
+gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
+_pod_workers = st.builds(
     PodWorker,
     worker_ids,
     names(253),
@@ -237,8 +238,17 @@ pod_workers = st.builds(
     st.none() | st.integers(0, 253402300799),
     st.none() | generations,
     st.none() | generations,
+    kinds=st.just(()),
 )
-gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
+
+
+def _with_kinds(worker: PodWorker) -> st.SearchStrategy[PodWorker]:
+    count = len(worker.gpus)
+    known = st.lists(gpu_kinds, min_size=count, max_size=count).map(lambda found: worker._replace(kinds=tuple(found)))
+    return st.just(worker) | known
+
+
+pod_workers = _pod_workers.flatmap(_with_kinds)
 views = st.builds(
     View,
     instance=names(64),

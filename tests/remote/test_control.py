@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import Z85
 from jupyter_gpu.model.strict import FieldError
@@ -53,6 +54,7 @@ owners = st.builds(ReservationOwner, ports, st.integers(0, 9), st.integers(0, 9)
 loads = st.builds(
     GpuLoad, st.none() | st.floats(0, 100), st.none() | ports, st.none() | st.integers(0, 1000), st.none()
 )
+kinds = st.builds(GpuKind, texts, ports, st.just("nvidia"), st.booleans())
 words = st.one_of(
     st.builds(Serve, texts, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Serving, ports, keys),
@@ -67,7 +69,7 @@ words = st.one_of(
     st.builds(Checked, texts, st.dictionaries(texts, texts, max_size=8)),
     st.builds(Tell, texts),
     st.builds(Told, texts, st.booleans(), st.booleans()),
-    st.dictionaries(texts, loads, max_size=8).map(Loads),
+    st.builds(Loads, st.dictionaries(texts, loads, max_size=8), st.dictionaries(texts, kinds, max_size=8)),
     st.builds(Running, st.lists(st.builds(KernelOf, texts, owners), max_size=8).map(tuple)),
     st.builds(Allow, st.lists(keys, max_size=4).map(tuple)),
     st.builds(Run, texts, keys, keys, st.lists(keys, max_size=4).map(tuple), texts, st.integers(0, 65531)),
@@ -112,7 +114,7 @@ def test_only_kinds_that_are_expected_are_read() -> None:
     with pytest.raises(FieldError, match="one of: start"):
         read(b'{"start": {}, "kill": {}}', Start)
     with pytest.raises(FieldError, match="bytes"):
-        read(Kill("k" * 20_000).dump(), Kill)
+        read(Kill("k" * 40_000).dump(), Kill)
 
 
 def test_loads_have_a_limit() -> None:
@@ -123,7 +125,12 @@ def test_loads_have_a_limit() -> None:
     whole = {
         "x" * 90 + str(number): GpuLoad(99.99999999999999, 2**53 - 1, 1000, 99999.99999999999) for number in range(64)
     }
-    assert read(Loads(whole).dump(), Loads) == Loads(whole)
+    kinds_of = dict.fromkeys(
+        whole, GpuKind("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 2**53 - 1, gate=True)
+    )
+    assert read(Loads(whole, kinds_of).dump(), Loads) == Loads(whole, kinds_of)
+    with pytest.raises(FieldError, match="at most 64 GPUs"):
+        read(Loads({}, dict.fromkeys(loads, GpuKind("H100", 1))).dump(), Loads)
 
 
 def test_versions_have_a_limit() -> None:

@@ -10,10 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, Attached, encode
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.remote.rules import control
+from jupyter_gpu.remote.rules.control import Loads
 from jupyter_gpu.remote.rules.pairing import accepted, read_annotations, read_sample, read_taken, recorded
 from tests.model.test_service import KEY
 
@@ -92,12 +94,21 @@ def test_odd_states_are_refused(line: bytes) -> None:
 
 def test_loads_are_read() -> None:
     """As many as a worker may tell."""
-    assert read_sample(b'{"loads": {"GPU-1": {"utilisation": 7, "memory": null}}, "holders": {}}') == {
-        "GPU-1": GpuLoad(7.0, None)
-    }
+    assert read_sample(b'{"loads": {"GPU-1": {"utilisation": 7, "memory": null}}, "holders": {}}') == Loads(
+        {"GPU-1": GpuLoad(7.0, None)}
+    )
+    told = {"loads": {}, "kinds": {"GPU-1": {"model": "H100", "memory": 80}}}
+    assert read_sample(json.dumps(told).encode()) == Loads({}, {"GPU-1": GpuKind("H100", 80)})
     many: dict[str, Any] = {f"GPU-{number}": {} for number in range(200)}
-    assert len(read_sample(json.dumps({"loads": many}).encode())) == control.MAX_LOADS
-    for odd in (b'{"error": "no"}', b"{}", b'{"loads": []}', b'{"loads": {"GPU-1": {"memory": -1}}}', b""):
+    assert len(read_sample(json.dumps({"loads": many}).encode()).gpus) == control.MAX_LOADS
+    for odd in (
+        b'{"error": "no"}',
+        b"{}",
+        b'{"loads": []}',
+        b'{"loads": {"GPU-1": {"memory": -1}}}',
+        b"",
+        b'{"loads": {}, "kinds": 7}',
+    ):
         with pytest.raises(FieldError):
             read_sample(odd)
 

@@ -31,6 +31,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu.model.gpu_kind import gpu_kind
 from jupyter_gpu.model.service import Peer, WorkerIdentity, WorkerService
 from jupyter_gpu.remote.first_process import WorkerAddress
 from jupyter_gpu.remote.rules import control
@@ -79,7 +80,8 @@ class Plugin:
         async def answer(_uid: str, what: str) -> Mapping[str, Any]:
             if what == "sample":
                 self.samples += 1
-                return {"loads": self.loads, "holders": {}}
+                kinds = {one.uuid: gpu_kind(one).to_json() for one in self.gpus}
+                return {"loads": self.loads, "holders": {}, "kinds": kinds}
             gpus = [gpu.to_json() for gpu in self.gpus]
             return {"node": "n", "simulated": True, "gpus": gpus, "shares": {"problem": "", "taken": {}}}
 

@@ -187,6 +187,8 @@ def test_figures(kernel: Kernel, pods: TwoPods) -> None:
     sample = "from jupyter_gpu.kernel.client import Client; print(Client().sample().loads)"
     await_(lambda: f"'{FIRST}': GpuLoad(utilisation=30.0, memory=8" in kernel.run(sample))
     assert "sent there and back, answers in" in pods.server.cli("workers").stdout
+    await_(lambda: len(figures(pods).get("kinds", ())) == 2)
+    assert kernel.run("print([one.memory > 0 and bool(one.model) for one in gpu.devices])") == "[True, True, True]"
 
 
 def figures(pods: TwoPods) -> dict[str, Any]:

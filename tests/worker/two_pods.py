@@ -159,6 +159,7 @@ def two_pods(folders: pytest.TempPathFactory, *, worker: bool = True, standby: b
         own, other = stack.enter_context(plugin()), stack.enter_context(plugin())
         own.annotations.clear()
         own.gpus = (gpu(0), gpu(1))
+        other.gpus = (gpu(FIRST_OF_OTHERS), gpu(FIRST_OF_OTHERS + 1))
         made = TwoPods(own, other)
         stack.callback(made.close)
         address = stack.enter_context(hub(own))

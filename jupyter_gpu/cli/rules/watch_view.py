@@ -96,9 +96,9 @@ def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Styled
 
 
 def _worker(worker: PodWorker, sample: Sample | None) -> list[list[StyledText]]:
-    from jupyter_gpu.model.worker_words import amount, distance, state, traffic  # most servers have no workers
+    from jupyter_gpu.model.worker_words import amount, distance, kinds, state, traffic  # most servers have no workers
 
-    words = " · ".join((amount(worker), state(worker), distance(worker)))
+    words = " · ".join(filter(None, (amount(worker), kinds(worker), state(worker), distance(worker))))
     rows = [[StyledText(f"{worker.node}  ", "strong"), StyledText(words, "dim")]]
     loads = sample.loads if sample else {}
     busy = [

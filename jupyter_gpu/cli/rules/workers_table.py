@@ -13,14 +13,15 @@ def lines(view: View) -> Iterator[str]:
     if not view.workers:
         yield _none(view.elsewhere)
         return
-    from jupyter_gpu.model.worker_words import amount, distance, state, traffic
+    from jupyter_gpu.model.worker_words import amount, distance, kinds, state, traffic
 
     table = [
-        (worker.id, worker.node, state(worker), amount(worker), distance(worker), traffic(worker))
+        (worker.id, worker.node, state(worker), amount(worker), distance(worker), kinds(worker), traffic(worker))
         for worker in view.workers
     ]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for worker, row in zip(view.workers, table, strict=True):
+    columns = [column for column in zip(*table, strict=True) if any(column)]
+    widths = [max(map(len, column)) for column in columns]
+    for worker, row in zip(view.workers, zip(*columns, strict=True), strict=True):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         if worker.message:
             yield f"{' ' * (widths[0] + 2)}{worker.message}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loaded with the first worker, not when a kernel starts
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """One attached GPU. Of one on another node, the model, the memory and the path are not known here."""
+    """One attached GPU. One on another node has no path here, and its worker tells model and memory a little later."""
 
     uuid: str
     index: int
@@ -153,7 +153,8 @@ def devices(view: View) -> tuple[GpuDevice, ...]:
 def _remote(worker: PodWorker) -> Iterator[GpuDevice]:
     for index, gpu in enumerate(worker.gpus):
         whole = gpu.milli == MILLI_PER_GPU
-        yield GpuDevice(gpu.uuid, index, "", 0, gpu.milli, exclusive=whole, path="", node=worker.node)
+        model, memory = (worker.kinds[index].model, worker.kinds[index].memory) if worker.kinds else ("", 0)
+        yield GpuDevice(gpu.uuid, index, model, memory, gpu.milli, exclusive=whole, path="", node=worker.node)
 
 
 def _device(item: PodGpu) -> GpuDevice:
@@ -175,7 +176,8 @@ def _remote_rows(worker: PodWorker) -> Iterator[tuple[str, ...]]:
 
     for gpu in _remote(worker):
         part = "exclusive" if gpu.exclusive else f"{format_gpus(gpu.milli)} of it"
-        yield gpu.name, "", "", part if worker.usable else f"{part}, {state(worker).lower()}", gpu.uuid
+        memory = format_bytes(gpu.memory) if gpu.memory else ""
+        yield gpu.name, gpu.model, memory, part if worker.usable else f"{part}, {state(worker).lower()}", gpu.uuid
 
 
 def _limit(view: View) -> list[str]:

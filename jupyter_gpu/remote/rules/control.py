@@ -13,7 +13,8 @@ Each is a JSON object with one field, its kind::
                                  {"killed": {"kernel": "<id>"}}     {"refused": {"why": "…"}}
                                  {"running": {"kernels": [{"kernel": "<id>", "owner": {…}}]}}
                                  {"told": {"kernel": "<id>", "alive": false, "memory": true}}
-                                 {"loads": {"gpus": {"<uuid>": {"utilisation": 42.0, "memory": 1073741824}}}}
+                                 {"loads": {"gpus": {"<uuid>": {"utilisation": 42.0, "memory": 1073741824}},
+                                            "kinds": {"<uuid>": {"model": "NVIDIA H100", "memory": 85899345920}}}}
     first process, to a kernel   {"run": {"address", "public", "secret", "allow", "key", "port", "bulk", "interrupt",
                                          "end"}}
                                  {"take": {"folder": "/home/ann"}}     later, once
@@ -24,22 +25,23 @@ Each is a JSON object with one field, its kind::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import read_uuid
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import read_key
 from jupyter_gpu.model.view import GpuLoad
 
-MAX_BYTES = 16 * 1024
+MAX_BYTES = 32 * 1024
 """Bytes of one of these messages."""
 MAX_KERNELS = 8
 """Kernels of a worker at a time."""
 MAX_LOADS = 64
-"""GPUs of which a worker tells the load."""
+"""GPUs of which a worker tells load and kind."""
 MAX_PACKAGES = 64
 """Packages whose versions a worker tells."""
 PORT = 47100
@@ -53,6 +55,7 @@ _PORT = strict.integer(1, 65535)
 _KEYS = strict.list_of(read_key, 4)
 
 T = TypeVar("T", bound="Word")
+U = TypeVar("U")
 
 
 class Word:
@@ -210,7 +213,7 @@ class Running(Word):
 
 @dataclass(frozen=True)
 class Load(Word):
-    """A notebook's server that asks how busy the worker's GPUs are."""
+    """A notebook's server that asks how busy the worker's GPUs are, and of which kinds."""
 
     kind = "load"
     reads: ClassVar = {}
@@ -218,24 +221,37 @@ class Load(Word):
 
 def read_loads(value: Any, key: str) -> dict[str, GpuLoad]:
     """Read loads by uuid; raises `FieldError`."""
+    return _by_uuid(value, key, GpuLoad.from_json)
+
+
+def read_kinds(value: Any, key: str) -> dict[str, GpuKind]:
+    """Read kinds by uuid; raises `FieldError`."""
+    return _by_uuid(value, key, GpuKind.from_json)
+
+
+def _by_uuid(value: Any, key: str, reads: Callable[[Any, str], U]) -> dict[str, U]:
     body = strict.an_object(value, key)
     if len(body) > MAX_LOADS:
         raise strict.FieldError(gettext("%1 must have at most %2 GPUs.", repr(key), MAX_LOADS), key)
-    return {read_uuid(uuid, key): GpuLoad.from_json(load, key) for uuid, load in body.items()}
+    return {read_uuid(uuid, key): reads(item, key) for uuid, item in body.items()}
 
 
 @dataclass(frozen=True)
 class Loads(Word):
     """The answer to it, by uuid; empty where the first process cannot know."""
 
-    gpus: Mapping[str, GpuLoad]
+    gpus: Mapping[str, GpuLoad] = field(default_factory=dict)
+    kinds: Mapping[str, GpuKind] = field(default_factory=dict)
 
     kind = "loads"
-    reads: ClassVar = {"gpus": read_loads}
+    reads: ClassVar = {"gpus": read_loads, "kinds": read_kinds}
 
     def to_json(self) -> dict[str, Any]:
         """Return its fields."""
-        return {"gpus": {uuid: load.to_json() for uuid, load in self.gpus.items()}}
+        return {
+            "gpus": {uuid: load.to_json() for uuid, load in self.gpus.items()},
+            "kinds": {uuid: one.to_json() for uuid, one in self.kinds.items()},
+        }
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ pod was created as.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
+from typing import Any
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, decode_attached
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.service import Peer, decode_worker, decode_worker_service
-from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.remote.rules import control
 
 MAX_LINE = 2**20
@@ -28,11 +29,16 @@ def read_taken(line: bytes) -> str:
     return ""
 
 
-def read_sample(line: bytes) -> dict[str, GpuLoad]:
-    """Return the loads of the pod's GPUs; of very many the first ones. Raises `FieldError`."""
+def read_sample(line: bytes) -> control.Loads:
+    """Return the loads and kinds of the pod's GPUs; of very many the first ones. Raises `FieldError`."""
     body = strict.an_object(strict.loads(line, MAX_LINE), "answer")
-    loads = strict.required(body, "loads", strict.an_object)
-    return control.read_loads(dict(list(loads.items())[: control.MAX_LOADS]), "loads")
+    loads = strict.required(body, "loads", _first)
+    kinds = strict.optional(body, "kinds", _first) or {}  # older plugins do not tell them
+    return control.Loads(control.read_loads(loads, "loads"), control.read_kinds(kinds, "kinds"))
+
+
+def _first(value: Any, key: str) -> dict[str, Any]:
+    return dict(islice(strict.an_object(value, key).items(), control.MAX_LOADS))
 
 
 def read_annotations(line: bytes) -> Mapping[str, str] | None:

@@ -1,4 +1,4 @@
-"""Figures of a pod's workers, as told to the server or measured: bytes shipped, round trips, loads of GPUs. Pure.
+"""Figures of a pod's workers, as told to the server or measured: bytes, round trips, loads and kinds of GPUs. Pure.
 
 Each process tells how much it has shipped since it began, so a message that is lost or comes twice changes nothing.
 What a process had shipped still counts when it has ended.
@@ -17,6 +17,7 @@ from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.view import GpuLoad, Sample, View
 
 if TYPE_CHECKING:  # loaded with the first worker, not when a server starts
+    from jupyter_gpu.model.gpu_kind import GpuKind
     from jupyter_gpu.model.pod_worker import PodWorker
 
 MAX_PROCESSES = 256
@@ -35,6 +36,9 @@ class Traffic:
         """Bytes of processes that have ended."""
         self._round_trips: dict[str, int] = {}
         self._loads: dict[str, Mapping[str, GpuLoad]] = {}
+        self._kinds: dict[str, dict[str, GpuKind]] = {}
+        self._missed: frozenset[str] = frozenset()
+        """The uuids of GPUs whose kind was not known when the workers were asked last."""
 
     def tell(self, owner: ReservationOwner, shipped: Shipped, workers: Collection[str]) -> bool:
         """Take over what a process says that it shipped to some of ``workers``. Raises `InvalidRequest`."""
@@ -57,13 +61,33 @@ class Traffic:
             self._round_trips[worker] = round_trip
         return before != round_trip
 
-    def load(self, worker: str, loads: Mapping[str, GpuLoad]) -> None:
-        """Take over what a worker says of its GPUs."""
+    def load(self, worker: str, loads: Mapping[str, GpuLoad], kinds: Mapping[str, GpuKind]) -> bool:
+        """Take over what a worker says of its GPUs. Kinds stay what they are, also if it says none."""
         self._loads[worker] = loads
+        before = self._kinds.get(worker, {})
+        self._kinds[worker] = {**before, **kinds}
+        return self._kinds[worker] != before
+
+    def asks_now(self, view: View) -> bool:
+        """Tell whether a worker has a GPU whose kind it was not asked for yet."""
+        missed = frozenset(
+            share.uuid
+            for worker in view.workers
+            for share in worker.gpus
+            if share.uuid not in self._kinds.get(worker.id, {})
+        )
+        new, self._missed = missed - self._missed, missed
+        return bool(new)
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget the workers that are gone: an id is of one worker only."""
-        known: list[dict[str, Any]] = [self._ended, self._round_trips, self._loads, *self._shipped.values()]
+        known: list[dict[str, Any]] = [
+            self._ended,
+            self._round_trips,
+            self._loads,
+            self._kinds,
+            *self._shipped.values(),
+        ]
         for figures in known:
             for name in figures.keys() - set(workers):
                 del figures[name]
@@ -90,4 +114,7 @@ class Traffic:
         counts = [known[worker.id] for known in (self._ended, *self._shipped.values()) if worker.id in known]
         shipped = min(sum(counts), strict.MAX_GENERATION) if counts else None
         round_trip = self._round_trips.get(worker.id) if worker.stage is Stage.READY else None
-        return worker._replace(shipped=shipped, round_trip=round_trip)
+        told = self._kinds.get(worker.id, {})
+        kinds = tuple(told[share.uuid] for share in worker.gpus if share.uuid in told)
+        known = kinds if len(kinds) == len(worker.gpus) else ()
+        return worker._replace(shipped=shipped, round_trip=round_trip, kinds=known)

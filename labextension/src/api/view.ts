@@ -22,6 +22,7 @@ const MAX_GPUS = 1024;
 const milli = integer(0, MAX_MILLI);
 const share = integer(1, 1000);
 const model = text(128);
+const flag = maybe(boolean, false);
 const count = integer(0, Number.MAX_SAFE_INTEGER);
 /** Seconds since 1970: the last that a date can have in Python is in the year 9999. */
 const MAX_TIME = 253_402_300_799;
@@ -123,6 +124,8 @@ export interface IWorker {
   readonly shipped: number | null;
   /** Microseconds from a question to its answer; `null`: not known. */
   readonly roundTrip: number | null;
+  /** The kinds of `gpus`, in their order; empty while they are not known. */
+  readonly kinds: readonly IGpuKind[];
 }
 
 /** A condition of this server. */
@@ -244,7 +247,7 @@ const gpu = record<IGpu>({
   index: integer(0, 4095),
   model,
   memory: count,
-  simulated: maybe(boolean, false),
+  simulated: flag,
   health: maybe(text(512), ''),
   milli: share,
   guest: maybe(boolean, undefined),
@@ -253,6 +256,8 @@ const gpu = record<IGpu>({
   strangers: maybe(listOf(stranger, 16), []),
   idleSince: time
 });
+
+const kinds = maybe(listOf(record<IGpuKind>({ model, memory: count, gate: flag }), 256), []);
 
 const worker = record<IWorker>({
   id: word,
@@ -263,7 +268,8 @@ const worker = record<IWorker>({
   gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: share }), MAX_GPUS),
   message: maybe(text(1024), ''),
   shipped: nullable(count),
-  roundTrip: nullable(count)
+  roundTrip: nullable(count),
+  kinds
 });
 
 /** Reads the source of a limit. */
@@ -273,7 +279,7 @@ export const source = record<ISource>({
   by: maybe(text(512), ''),
   at: time,
   part: nullable(word),
-  unreadable: maybe(boolean, false)
+  unreadable: flag
 });
 
 const userLimit = record<IUserLimit>({
@@ -322,10 +328,7 @@ const view = record({
   gpus: listOf(gpu, MAX_GPUS),
   workers: maybe(listOf(worker, 8), []),
   elsewhere: nullable(milli),
-  kinds: maybe(
-    listOf(record<IGpuKind>({ model, memory: count, gate: maybe(boolean, false) }), 256),
-    []
-  ),
+  kinds,
   conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
 });
 

@@ -1,7 +1,7 @@
 /** Workers on other nodes, and the GPUs that this server has through them: a card of text for each. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React from 'react';
-import { IRemoteGpu, IWorker } from '../api/view';
+import { IGpuKind, IRemoteGpu, IWorker } from '../api/view';
 import { useFrames } from '../common/react';
 import { IGpuModel } from '../model/tokens';
 import * as words from '../words/gpu';
@@ -43,7 +43,14 @@ function RemoteCard({ worker, model, trans }: IRemoteCardProps): React.JSX.Eleme
       </div>
       <p className="jp-gpu-Card-model">{remote.distance(worker, trans)}</p>
       {worker.gpus.map((gpu, number) => (
-        <RemoteGpu key={gpu.uuid} gpu={gpu} number={number} model={model} trans={trans} />
+        <RemoteGpu
+          key={gpu.uuid}
+          gpu={gpu}
+          kind={worker.kinds[number]}
+          number={number}
+          model={model}
+          trans={trans}
+        />
       ))}
       {facts.map(fact => fact && <p key={fact}>{fact}</p>)}
     </li>
@@ -52,18 +59,30 @@ function RemoteCard({ worker, model, trans }: IRemoteCardProps): React.JSX.Eleme
 
 interface IRemoteGpuProps extends Omit<IRemoteCardsProps, 'workers'> {
   readonly gpu: IRemoteGpu;
+  /** Not there: not known. */
+  readonly kind?: IGpuKind;
   /** As programs there count. */
   readonly number: number;
 }
 
-/** Number and share of a GPU, and its load once the worker has been asked for it. */
-function RemoteGpu({ gpu, number, model, trans }: IRemoteGpuProps): React.JSX.Element {
+/** Number and share of a GPU, and its load, model and memory once the worker has been asked for it. */
+function RemoteGpu({ gpu, kind, number, model, trans }: IRemoteGpuProps): React.JSX.Element {
   const load = model.history.load(gpu.uuid);
   const share = words.share({ milli: gpu.milli, strangers: [] }, trans);
   return (
-    <p className="jp-gpu-Card-load" title={gpu.uuid}>
-      <span>{trans.__('GPU %1', number)}</span>
-      <span>{load.utilisation === null ? share : `${share} · ${words.percent(load, trans)}`}</span>
-    </p>
+    <>
+      <p className="jp-gpu-Card-load" title={gpu.uuid}>
+        <span>{trans.__('GPU %1', number)}</span>
+        <span>
+          {load.utilisation === null ? share : `${share} · ${words.percent(load, trans)}`}
+        </span>
+      </p>
+      {kind && (
+        <p className="jp-gpu-Card-load">
+          <span>{kind.model}</span>
+          <span>{words.memory(load, kind, trans)}</span>
+        </p>
+      )}
+    </>
   );
 }

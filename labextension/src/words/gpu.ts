@@ -49,7 +49,7 @@ export function percent(load: ILoad, trans: TranslationBundle): string {
 }
 
 /** `"12 of 80 GiB"`, or `"80 GiB"` if the device does not report how much is used. */
-export function memory(load: ILoad, gpu: IGpu, trans: TranslationBundle): string {
+export function memory(load: ILoad, gpu: Pick<IGpu, 'memory'>, trans: TranslationBundle): string {
   const all = formatBytes(gpu.memory);
   if (load.memory === null) {
     return all;

@@ -19,10 +19,10 @@ function view(name: string): IView {
   return parseView(golden('views').find(c => c.name === name)!.view, 'view');
 }
 
-/** A model whose newest sample has this utilisation of a GPU on another node. */
-function model(utilisation: number | null = null): IGpuModel {
+/** A model whose newest sample has this utilisation and memory of a GPU on another node. */
+function model(utilisation: number | null = null, memory: number | null = null): IGpuModel {
   const history = new History(10);
-  history.push({ time: 1, gpus: new Map([['GPU-b100', { utilisation, memory: null }]]) });
+  history.push({ time: 1, gpus: new Map([['GPU-b100', { utilisation, memory }]]) });
   return { history, sampled: new Signal({}) } as unknown as IGpuModel;
 }
 
@@ -39,6 +39,10 @@ test('a card has node, state, distance, GPUs and what went over the network', ()
       '700 MiB sent there and back · answers in 0.2 ms|'
   );
   expect(text(workers, model(41.6))).toContain('Whole GPU, exclusive · 42 %');
+  const kinds = [{ model: 'NVIDIA H100', memory: 85899345920, gate: false }];
+  const known = workers.map(worker => ({ ...worker, kinds }));
+  expect(text(known)).toContain('|GPU 0|Whole GPU, exclusive|NVIDIA H100|80 GiB|');
+  expect(text(known, model(41.6, 2 ** 34))).toContain('|NVIDIA H100|16 of 80 GiB|');
 });
 
 test.each([

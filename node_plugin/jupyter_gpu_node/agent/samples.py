@@ -10,6 +10,7 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.details import Reading, named
 from jupyter_gpu.model.gpu import Gpu, Holder
+from jupyter_gpu.model.gpu_kind import gpu_kind
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.rules import node_totals
@@ -47,7 +48,7 @@ class Samples:
     async def answer(self, uid: str, what: str) -> Mapping[str, Any]:
         """Answer a pod's question. ``node``: this node, its GPUs, the pod's shares.
 
-        ``sample``: load and users of that pod's GPUs. ``details``: their limits, rates and memory by process.
+        ``sample``: load, users and kinds of that pod's GPUs. ``details``: their limits, rates and memory by process.
         ``totals``: how much of the node is free, and how many pods wait for it. Nothing identifies other pods.
         """
         if what == "node":
@@ -70,7 +71,7 @@ class Samples:
 
     async def _sample(self, pod: ManagedPod | None) -> Mapping[str, Any]:
         if pod is None:
-            return {"loads": {}, "holders": {}}
+            return {"loads": {}, "holders": {}, "kinds": {}}
         mine, seen = await self._users_of(pod)
         holders = {uuid: tuple(_holder(one) for one in some) for uuid, some in seen.items()}
         for item in pod.attached.draining if pod.attached else ():  # of other pods only what was found already
@@ -80,6 +81,7 @@ class Samples:
         return {
             "loads": {uuid: load.to_json() for uuid, load in loads.items()},
             "holders": {uuid: [holder.to_json() for holder in some] for uuid, some in holders.items()},
+            "kinds": {uuid: gpu_kind(gpu).to_json() for uuid, gpu in self._inventory.seen.items() if uuid in mine},
         }
 
     async def _details(self, pod: ManagedPod | None) -> Mapping[str, Any]:

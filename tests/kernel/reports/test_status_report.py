@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from jupyter_gpu.cli.rules.watch_view import change
+from jupyter_gpu.cli.rules.workers_table import lines
 from jupyter_gpu.kernel.reports.status import GpuStatus
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu_kind import GpuKind
+from jupyter_gpu.model.pod_worker import PodWorker
+from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import View
+from jupyter_gpu.model.worker_words import kinds
 from tests.model import golden
 
 FAR = {case["name"]: View.from_json(case["view"]) for case in golden.load("views") if "workers" in case["view"]}
@@ -30,6 +37,25 @@ def test_gpus_of_other_nodes_are_told() -> None:
     assert (far.remote, far.node, far.name, far.milli, far.exclusive) == (True, "node2", "GPU 0 on node2", 1000, True)
     assert repr(status).splitlines()[2] == "  GPU 0 on node2 · exclusive · GPU-b100"
     assert "<td>GPU 0 on node2</td><td></td><td></td><td>exclusive</td>" in status._repr_html_()
+
+
+def test_model_and_memory_of_gpus_of_other_nodes_are_told() -> None:
+    """Once their worker has told them; in both tables, and in those of the terminal."""
+    view = FAR["ready, one here and one on another node"]
+    (worker,) = view.workers
+    kind = GpuKind("NVIDIA A100", 40 * 2**30)
+    known = replace(view, workers=(worker._replace(kinds=(kind,)),))
+    assert View.from_json(known.to_json()) == known
+    far = GpuStatus(known).devices[-1]
+    assert (far.model, far.memory) == ("NVIDIA A100", 40 * 2**30)
+    assert repr(GpuStatus(known)).splitlines()[2] == "  GPU 0 on node2 · NVIDIA A100 · 40 GiB · exclusive · GPU-b100"
+    two = worker._replace(gpus=(*worker.gpus, GpuShare("GPU-b101", 1000)), kinds=(kind, kind))
+    assert kinds(two) == "2 × NVIDIA A100, 40 GiB"
+    assert kinds(two._replace(kinds=(kind, GpuKind("T4", 2**34)))) == "1 × NVIDIA A100, 40 GiB; 1 × T4, 16 GiB"
+    assert kinds(worker) == ""
+    assert "1 GPU  Other node, same switch  NVIDIA A100, 40 GiB  700 MiB sent" in "".join(lines(known))
+    with pytest.raises(FieldError, match="one kind for each"):
+        PodWorker.from_json({**worker.to_json(), "kinds": [kind.to_json()] * 2})
 
 
 def test_gpu_of_a_worker_that_is_not_reached_cannot_be_used() -> None:

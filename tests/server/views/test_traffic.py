@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.errors import InvalidRequest, TooLarge
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.model.service import Relation
@@ -88,7 +89,7 @@ def test_loads_are_those_of_the_workers_own_gpus() -> None:
     """A worker can say nothing of others, and nothing of this node's; else a sample stays as it is."""
     traffic, own = Traffic(), Sample(1.0, {"GPU-0": GpuLoad(1.0, 1)})
     assert traffic.sampled(own, VIEW) is own
-    traffic.load("w1", {"GPU-w1": GpuLoad(50.0, 2), "GPU-w2": GpuLoad(99.0, 9), "GPU-0": GpuLoad(99.0, 9)})
+    traffic.load("w1", {"GPU-w1": GpuLoad(50.0, 2), "GPU-w2": GpuLoad(99.0, 9), "GPU-0": GpuLoad(99.0, 9)}, {})
     assert traffic.sampled(own, VIEW).loads == {"GPU-0": GpuLoad(1.0, 1), "GPU-w1": GpuLoad(50.0, 2)}
 
 
@@ -99,10 +100,26 @@ def test_workers_that_are_gone_are_forgotten() -> None:
         traffic.tell(owner, {"w1": 1, "w2": 2}, WORKERS)
     traffic.end(OWNERS[0])
     traffic.measure("w1", 5)
-    traffic.load("w1", {"GPU-w1": GpuLoad(1.0, 1)})
+    traffic.load("w1", {"GPU-w1": GpuLoad(1.0, 1)}, {"GPU-w1": GpuKind("H100", 80)})
     traffic.keep(["w2"])
     assert [(worker.shipped, worker.round_trip) for worker in traffic.added(VIEW).workers] == [(None, None), (4, None)]
     assert not traffic.sampled(Sample(1.0, {}), VIEW).loads
+    assert not any(worker.kinds for worker in traffic.added(VIEW).workers)
+
+
+def test_kinds_are_asked_for_once_and_kept() -> None:
+    """A worker that says nothing more has the same GPUs; one with a GPU of an unknown kind shows none."""
+    traffic, one, other = Traffic(), GpuKind("H100", 80), GpuKind("A100", 40)
+    assert [traffic.asks_now(VIEW), traffic.asks_now(VIEW)] == [True, False]
+    assert traffic.load("w1", {}, {"GPU-w1": one, "GPU-0": other})
+    assert not traffic.load("w1", {}, {})
+    assert [worker.kinds for worker in traffic.added(VIEW).workers] == [(one,), ()]
+    first, second = VIEW.workers
+    more = replace(VIEW, workers=(first._replace(gpus=(*first.gpus, GpuShare("GPU-x", 1000))), second))
+    assert traffic.asks_now(more)
+    assert [worker.kinds for worker in traffic.added(more).workers] == [(), ()]
+    traffic.load("w1", {}, {"GPU-x": other})
+    assert traffic.added(more).workers[0].kinds == (one, other)
 
 
 BODY = {"owner": OWNERS[0].to_json(), "shipped": {"w1": 7}}
