@@ -22,7 +22,7 @@ from jupyter_gpu_scheduler.rules.scoring.score import prioritize
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts
 
-from .lib.figures import Figure
+from .lib.figures import Figure, percentile
 from .lib.gpus import inventory
 
 _GOALS = {100: 1.0, 1_000: 5.0, 5_000: 25.0}  # nodes: milliseconds
@@ -35,6 +35,9 @@ _FACTS = NodeFacts(allocatable={SLOT: 50, CPU: 128_000})
 _RACK = 32  # nodes on one switch
 _ANEW = 40  # one pair in so many is also chosen with nothing known
 _COMMAND = "scripts/bench decide"
+_WORDS = ("no GPU", "half a GPU", "one GPU", "two GPUs", "an island of four")  # of the kinds
+_TIMES = 1.5
+"""Times of a decision that GPUs of other nodes may take."""
 _AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)
 
 
@@ -60,7 +63,7 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
         goal=goal,
         baseline=baseline,
     )
-    first, again, anywhere = _new_pods(chance, snapshot, list(inventories))
+    first, again, anywhere, kinds = _new_pods(chance, snapshot, list(inventories))
     new = Figure.of(
         f"filter and prioritize: one new pod, {nodes:,} nodes", "ms", again, _COMMAND, goal=goal, baseline=first
     )
@@ -72,7 +75,17 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
         goal=goal,
         baseline=again,
     )
-    return [resize, new, apart, *_pairs(chance, snapshot, list(inventories))]
+    by_kind = [
+        Figure(
+            f"pairs: {words} with GPUs of any node, {nodes:,} nodes, against the same without",
+            "times of the CPU",
+            percentile(remote, 50) / percentile(without, 50),
+            _COMMAND,
+            goal=_TIMES if nodes == max(_GOALS) else None,
+        )
+        for words, (without, remote) in zip(_WORDS, kinds, strict=True)
+    ]
+    return [resize, new, apart, *by_kind, *_pairs(chance, snapshot, list(inventories))]
 
 
 def _wish(chance: random.Random) -> Wish:
@@ -118,8 +131,10 @@ def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> fl
 
 def _new_pods(
     chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]
-) -> tuple[list[float], list[float], list[float]]:
+) -> tuple[list[float], list[float], list[float], list[tuple[list[float], list[float]]]]:
     """Return the milliseconds of filter and prioritize, for wishes that are new, for those asked before, and for pairs.
+
+    Last, the seconds of the CPU by kind of wish, without and with pairs.
 
     Each pod is bound to its best node, so what was computed for that node is void for the next. Pods that may have GPUs
     of any node are asked for in turn with those that may not.
@@ -131,19 +146,21 @@ def _new_pods(
     first: list[float] = []
     again: list[float] = []
     anywhere: list[float] = []
+    kinds: list[tuple[list[float], list[float]]] = [([], []) for _ in _KINDS]
     for number in range(2 * _NEW):
         wish, apart = _KINDS[number // 2 % len(_KINDS)], bool(number % 2)
         pod = PodState(f"new-{number}", requested=Requested(1, wish), asks={CPU: 1000}, created=chance.random())
         pod = replace(pod, anywhere=apart)
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         if apart:
             fitting = places(snapshot, chooser, pod, names).fitting
             scores = rate(snapshot, chooser, pod, fitting, policy)
         else:
             fitting = filter_nodes(snapshot, pod, names).fitting
             scores = prioritize(snapshot, pod, fitting, policy)
-        took = (time.perf_counter() - began) * 1000
+        took, took_cpu = (time.perf_counter() - began) * 1000, time.process_time() - began_cpu
         if number >= 2 * len(_KINDS):
+            kinds[number // 2 % len(_KINDS)][apart].append(took_cpu)
             (anywhere if apart else again).append(took)
         elif not apart:
             first.append(took)
@@ -153,7 +170,7 @@ def _new_pods(
             if not isinstance(granted, Allocated):  # another node gives the GPUs
                 continue
             snapshot.put_pod(replace(pod, node=best, allocated=granted, attached=Attached(1, granted.shares)))
-    return first, again, anywhere
+    return first, again, anywhere, kinds
 
 
 def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]) -> list[Figure]:

@@ -13,10 +13,11 @@ from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.errors import GpuError, Infeasible, LimitExceeded, NoCapacity
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.service import Relation, WorkerPart
+from jupyter_gpu_scheduler.rules.new_pods import places as module
 from jupyter_gpu_scheduler.rules.new_pods.admit import Admission, admit
 from jupyter_gpu_scheduler.rules.new_pods.nominate import nominate
 from jupyter_gpu_scheduler.rules.new_pods.places import fits_apart, next_of_kinds, places, rate
-from jupyter_gpu_scheduler.rules.pairs.choose import Pair, PairChooser
+from jupyter_gpu_scheduler.rules.pairs.choose import KINDS, Pair, PairChooser
 from jupyter_gpu_scheduler.rules.pairs.joint import joints
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources
@@ -90,6 +91,9 @@ def test_places_are_those_of_brute_force_after_any_changes(
         together = set(joints(chooser, me, names)) - set(found)  # see test_joint
         assert set(places(snapshot, chooser, me, names).fitting) == set(found) | together
         points = chooser.points(me, names)
+        for most in (1, 2, len(names)):
+            in_order = sorted(points, key=lambda here: (-points[here], here))
+            assert chooser.best_beside(me, names, most) == in_order[:most]
         apart = {here: max(able.values()) for here, able in found.items() if here not in able}
         if me.wish and me.wish.placement != "local":
             others = {
@@ -243,3 +247,42 @@ def test_policy_without_weights_rates_all_places_alike() -> None:
     snapshot, nothing = racks([("1", "2")], {"2": 1}), Policy(weights={})
     chooser = PairChooser(snapshot, PairPolicy(nothing))
     assert rate(snapshot, chooser, anywhere(wants=1), ["1", "2"], nothing) == {"1": 10, "2": 10}
+
+
+def test_best_pairs_alone_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equals the first by name; of two nodes that have the GPUs each may take the pod with those of the other."""
+    monkeypatch.setattr(module, "MOST", 2)
+    full = {"1": node("s"), "2": node("s"), "3": node("t"), "4": node("s", used=64), "5": node("t")}
+    snapshot = cluster({"1": 0, "2": 1, "3": 0, "4": 0, "5": 1}, about=full)
+    chooser, me = PairChooser(snapshot, PAIRS), anywhere(wants=1, asks={"cpu": 1000})
+    names = list(full)
+    assert places(snapshot, chooser, me, names).fitting == ("2", "5", "1", "3"), "4 is full"
+    assert chooser.best_beside(me, ["2"], 9) == ["2"]
+    assert chooser.best_beside(me, ["4"], 9) == []
+    assert chooser.best_beside(replace(me, requested=None), names, 9) == []
+    snapshot.put_node("1", (), node("s", used=64))
+    assert places(snapshot, chooser, me, names).fitting == ("2", "5", "3")
+    snapshot.remove_node("2")
+    snapshot.remove_node("5")
+    assert chooser.best_beside(me, names, 9) == []
+
+
+def test_order_of_pairs_counts_the_switch_of_each() -> None:
+    """A pod's node on the switch of the GPUs comes before a slightly better one on another switch."""
+    about = {"1": node("t", used=50), "2": node("t"), "3": node("t"), "4": node("u"), "5": node("u")}
+    snapshot = cluster({"1": 0, "2": 1, "3": 1, "4": 0, "5": 0}, about=about)
+    chooser, me = PairChooser(snapshot, PAIRS), anywhere(wants=1, asks={"cpu": 1000})
+    points = chooser.points(me, list(about))
+    found = chooser.best_beside(me, list(about), 9)
+    assert found == sorted(points, key=lambda name: (-points[name], name))
+    assert found[2:] == ["1", "4", "5"]
+    assert points["4"] == points["5"]
+
+
+def test_least_recent_kind_of_pod_is_forgotten() -> None:
+    """Answers stay those of a fresh look, however many kinds were asked for meanwhile."""
+    snapshot = racks([("1", "2", "3")], {"2": 1, "3": 1})
+    chooser = PairChooser(snapshot, PAIRS)
+    for cpu in (*range(KINDS + 1), 0):
+        me = anywhere(wants=1, asks={"cpu": cpu})
+        assert chooser.points(me, ["1", "2"]) == PairChooser(snapshot, PAIRS).points(me, ["1", "2"])

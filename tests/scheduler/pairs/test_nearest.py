@@ -29,3 +29,22 @@ def test_best_of_the_others(nodes: Mapping[str, tuple[Location, int]], here: Loc
         if name not in without
     ]
     assert nearest.best(here, without, POINTS.__getitem__) == min(others, default=None)
+    all_others = nearest.others(here, POINTS.__getitem__)
+    assert nearest.best_beside(here, all_others, POINTS.__getitem__) == nearest.best(here, (), POINTS.__getitem__)
+
+
+def test_best_of_all_is_found_by_what_nodes_of_one_zone_and_key_share() -> None:
+    """The own switch counts by its relation and by what is added to it; without it, the best of the others is left."""
+    nearest, points = Nearest(), POINTS.__getitem__
+    here, there = Location("z", "k", "s"), Location("z", "k", "t")
+    assert nearest.best_beside(here, nearest.others(here, points), points) is None
+    nearest.put(there, Rated(0, 0, "a"))
+    nearest.put(here, Rated(15, 0, "b"))
+    others = nearest.others(here, points)
+    assert nearest.best_beside(here, others, points) == Rated(-15, 0, "b")
+    assert nearest.best_beside(there, others, points) == Rated(-30, 0, "a")
+    assert nearest.best_beside(Location("z", "k", "u"), others, points) == Rated(-10, 0, "a")
+    nearest.put(here, Rated(25, 0, "b"))
+    assert nearest.best_beside(here, others, points) == Rated(-10, 0, "a")
+    nearest.add(here, 9)
+    assert nearest.best_beside(here, nearest.others(here, points), points) == Rated(-14, 0, "b")

@@ -7,7 +7,7 @@ them all, what its own node has and the rest of the best other one (`pairs.joint
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.joint import joints, serves_jointly
@@ -30,10 +30,9 @@ def places(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names
     found = filter_nodes(snapshot, pod, names)
     if not pod.anywhere or len(found.fitting) == len(names) or not is_first(snapshot, chooser, pod):
         return found
-    points = _points(chooser, pod, [*found.failed, *found.never])
-    if not points:
+    best = _best(chooser, pod, {**found.failed, **found.never})
+    if not best:
         return found
-    best = sorted(points, key=points.__getitem__, reverse=True)[:MOST]
     failed, never = dict(found.failed), dict(found.never)
     for name in best:
         failed.pop(name, None)
@@ -82,10 +81,18 @@ def rate(
     return prioritize(snapshot, pod, names, policy, coming, apart)
 
 
+def _best(chooser: PairChooser, pod: PodState, names: Collection[str]) -> Sequence[str]:
+    """Return the best `MOST` of ``names`` with GPUs of another node; of equals the first by name."""
+    if chooser.givers(pod) > 1:  # so each that can take the pod has another one, which gives all: none gives a part
+        return chooser.best_beside(pod, names, MOST)
+    points = _points(chooser, pod, list(names))
+    return sorted(points, key=lambda name: (-points[name], name))[:MOST]
+
+
 def _points(chooser: PairChooser, pod: PodState, names: Sequence[str]) -> dict[str, int]:
     """Return the billionths of points of those of ``names`` that can take a pod with GPUs of another node."""
     points = chooser.points(pod, names)
-    if len(points) == len(names):
+    if len(points) == len(names) or chooser.givers(pod) > 1:
         return points
     left = [name for name in names if name not in points]
     return points | {name: one.points for name, one in joints(chooser, pod, left).items()}

@@ -12,19 +12,22 @@ node where other pods wait is examined for each pod, as those before it are serv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.service import Relation
-from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources, unacceptable
+from jupyter_gpu_scheduler.rules.queue.candidates import has_resources, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.taints import tolerated
 
 from .nearest import Nearest, Rated
+from .pod_nodes import PodNodes, asked, takes
 from .relation import Location, location_of, relate
 from .terms import PairPolicy, Terms
 from .uplinks import Uplinks
@@ -52,7 +55,7 @@ class PairChooser:
         self._rules = rules
         self._terms = Terms(rules, {})
         self._indexes: dict[Hashable, _Index] = {}
-        self._locations: dict[Location, Location] = {}  # one object for each, as that is compared faster
+        self._pod_nodes: dict[Hashable, PodNodes] = {}
 
     def for_running(self, pod: PodState, wish: Wish, without: Collection[str] = ()) -> Pair | None:
         """Return the best other node for all of ``wish``, which is a part of what a running pod wants.
@@ -81,7 +84,7 @@ class PairChooser:
         index = self._index_for_new(pod)
         if index is None or not len(index.nearest):
             return False
-        known = self._pod_nodes(pod, names)
+        known = self._nodes_for(pod, names).about
         return any(known[name] is not None and index.nearest.has_other(name) for name in names)
 
     def points(self, pod: PodState, names: Sequence[str]) -> dict[str, int]:
@@ -91,10 +94,30 @@ class PairChooser:
             return {}
         return {name: points for name, points, _ in self._beside_all(pod, names, index)}
 
-    def serves_anywhere(self, pod: PodState) -> bool:
-        """Tell whether any node can give a pod GPUs by a worker now."""
+    def best_beside(self, pod: PodState, names: Collection[str], most: int) -> list[str]:
+        """Return the best of ``names`` that can take a pod, each with the best other node, but no more than ``most``.
+
+        The first has the most points (`points`), and of equals the first name. Asks no more than the best of each
+        location, and those before them that are none of ``names``.
+        """
         index = self._index_for_new(pod)
-        return index is not None and len(index.nearest) > 0
+        if index is None or not len(index.nearest):
+            return []
+        known = self._nodes_for(pod, names)
+        streams: list[Iterator[tuple[int, str]]] = []
+        for location, nodes in known.by_location():
+            found, beside = index.beside(location)
+            assert found, "there is a node, and so a best one"
+            streams.append(_ordered(nodes, names, found.node, beside))
+            if found.node in names and (about := known.about[found.node]) and about[0] == location:
+                other, beside = index.beside(location, found.node)
+                streams.append(iter([(-about[1] - beside, found.node)] if other else ()))
+        return [name for _, name in islice(merge(*streams), most)]
+
+    def givers(self, pod: PodState) -> int:
+        """Return how many nodes can give a pod all of its GPUs by a worker now."""
+        index = self._index_for_new(pod)
+        return len(index.nearest) if index else 0
 
     def pairs(self, pod: PodState, names: Sequence[str]) -> Iterator[tuple[str, Pair]]:
         """Yield those of ``names`` that can take a pod, each with the pair of it and the best other node."""
@@ -129,10 +152,10 @@ class PairChooser:
     def _own(self, pod: PodState, names: Iterable[str], uplinks: Uplinks) -> Iterator[_Candidate]:
         """Yield the nodes that can take the pod and give it the GPUs."""
         snapshot, terms = self._snapshot, Terms(self._rules, pod.asks)
-        answers: dict[str, tuple[Fit, Rated]] = snapshot.memo(("own", self._rules, pod.wish, _asks(pod)))
+        answers: dict[str, tuple[Fit, Rated]] = snapshot.memo(("own", self._rules, pod.wish, asked(pod)))
         points = terms.relation(Relation.NODE)
         for name, found, _ in fits_on(snapshot, pod, names):
-            if not found.fits or not self._takes(pod, name):
+            if not found.fits or not takes(snapshot, pod, name):
                 continue
             known = answers.get(name)
             if known is None or known[0] is not found:  # another fit where other pods are ahead
@@ -148,8 +171,7 @@ class PairChooser:
 
     def _beside_all(self, pod: PodState, names: Sequence[str], index: _Index) -> Iterator[tuple[str, int, Rated]]:
         """Yield each node that can take the pod, the billionths of points of its best pair, and that other node."""
-        terms, answers = Terms(self._rules, pod.asks), self._pod_nodes(pod, names)
-        known: dict[Location, tuple[Rated, int] | tuple[None, int]] = {}  # nodes on one switch have the same one
+        answers = self._nodes_for(pod, names).about
         last: Location | None = None
         best, added = None, 0
         for name in names:
@@ -157,44 +179,25 @@ class PairChooser:
                 continue
             location, points = about
             if location is not last:  # most are on the switch of the one before, and a look-up costs more
-                if location not in known:
-                    known[location] = self._best_at(location, (), index, terms)
-                last, (best, added) = location, known[location]
+                last, (best, added) = location, index.beside(location)
             if best is None:
                 continue
             if best.node != name:
                 yield name, points + added, best
                 continue
-            other, beside = self._best_at(location, (name,), index, terms)
+            other, beside = index.beside(location, name)
             if other:
                 yield name, points + beside, other
 
-    def _best_at(
-        self, location: Location, without: Collection[str], index: _Index, terms: Terms
-    ) -> tuple[Rated, int] | tuple[None, int]:
-        """Return the best node for the GPUs of a pod at a location, and the points beside those of the pod's node."""
-        found = index.nearest.best(location, without, terms.relation)
-        return (found, terms.switch(index.uplinks.use(location)) - found.cost) if found else (None, 0)
-
-    def _pod_nodes(self, pod: PodState, names: Collection[str]) -> Mapping[str, tuple[Location, int] | None]:
-        """Return where each node is and its points as the pod's node; ``None`` if it can't take the pod."""
-        answers: dict[str, tuple[Location, int] | None] = self._snapshot.memo(("pod", self._rules, _asks(pod)))
-        if not all(map(answers.__contains__, names)):  # several times as fast as a loop, and there are thousands
-            terms, missing = Terms(self._rules, pod.asks), [name for name in names if name not in answers]
-            answers.update((name, self._rate_pod_node(pod, name, terms)) for name in missing)
-        return answers
-
-    def _rate_pod_node(self, pod: PodState, name: str, terms: Terms) -> tuple[Location, int] | None:
-        if not self._takes(pod, name):
-            return None
-        location = location_of(self._snapshot, name, self._rules.network)
-        return self._locations.setdefault(location, location), terms.of_pod(self._snapshot, name)
-
-    def _takes(self, pod: PodState, name: str) -> bool:
-        """Tell whether a node has the slot and what the pod asks for beside GPUs."""
-        facts = self._snapshot.facts(name)
-        slots = facts.allocatable.get(SLOT, 0) - self._snapshot.slots_taken(name)
-        return slots >= pod.slots and acceptable(pod, facts) and has_resources(pod, facts)
+    def _nodes_for(self, pod: PodState, names: Collection[str]) -> PodNodes:
+        """Return the nodes that can take a pod, up to date for ``names``."""
+        kind = asked(pod)
+        found = self._pod_nodes.pop(kind, None) or PodNodes(self._snapshot, self._rules)
+        if len(self._pod_nodes) >= KINDS:
+            del self._pod_nodes[next(iter(self._pod_nodes))]
+        self._pod_nodes[kind] = found
+        found.update(pod, names)
+        return found
 
     def _index(self, worker: PodState) -> _Index:
         """Return the index for a wish, up to date for this worker."""
@@ -207,6 +210,9 @@ class PairChooser:
         self._indexes[kind] = index
         index.update(worker)
         return index
+
+
+_Beside = tuple[Rated, int] | tuple[None, int]
 
 
 class _Candidate(NamedTuple):
@@ -226,12 +232,32 @@ class _Index:
         self._snapshot = snapshot
         self._rules = rules
         self._read: int | None = None
+        self._last: PodState | None = None  # for whom the index is up to date
+        self._terms = Terms(rules, {})
         self._forget()
 
     def _forget(self) -> None:
+        self._others: dict[tuple[str, str], list[tuple[Rated, Location]]] = {}  # as seen from a zone and key
+        self._beside: dict[Location, _Beside] = {}
         self.nearest = Nearest()
         self.uplinks = Uplinks(self._snapshot, self._rules.network)
         self._behind: dict[str, Fit] = {}  # nodes that could serve the wish if no other pod waited there
+
+    def beside(self, location: Location, without: str = "") -> _Beside:
+        """Return the best node but one for the GPUs of a pod at a location, and the points beside the pod node's."""
+        if not without and location in self._beside:
+            return self._beside[location]
+        points = self._terms.relation
+        if without:
+            best = self.nearest.best(location, (without,), points)
+        else:
+            if location[:2] not in self._others:
+                self._others[location[:2]] = self.nearest.others(location, points)
+            best = self.nearest.best_beside(location, self._others[location[:2]], points)
+        found = (best, self._terms.switch(self.uplinks.use(location)) - best.cost) if best else (None, 0)
+        if not without:
+            self._beside[location] = found
+        return found
 
     def update(self, worker: PodState) -> None:
         """Examine the nodes that changed, and those where others wait."""
@@ -240,7 +266,11 @@ class _Index:
         if changed is None:
             self._forget()
             changed = set(self._snapshot.nodes())
-        self._read = changes.last
+        if changed is not None and not changed and worker == self._last:
+            return  # one pod is asked for several times in turn
+        self._read, self._last = changes.last, worker
+        self._others.clear()
+        self._beside.clear()
         terms = Terms(self._rules, {})
         if terms.weigh_uplinks:
             for switch in self.uplinks.update(changed):
@@ -302,6 +332,10 @@ def _takes_worker(snapshot: ClusterSnapshot, worker: PodState, name: str) -> boo
     return has_resources(replace(worker, asks=asks), facts)
 
 
-def _asks(pod: PodState) -> Hashable:
-    """Return all that decides which nodes take the pod, and how they are rated, beside GPUs."""
-    return (pod.slots, *(pod.asks.get(name, 0) for name in (CPU, MEMORY, DISK)), frozenset(pod.selector.items()))
+def _ordered(
+    nodes: Iterable[tuple[int, str]], names: Collection[str], without: str, points: int
+) -> Iterator[tuple[int, str]]:
+    """Yield costs and names of those ``nodes`` that are among ``names``, but for one, with so many points more."""
+    for cost, name in nodes:
+        if name in names and name != without:
+            yield cost - points, name

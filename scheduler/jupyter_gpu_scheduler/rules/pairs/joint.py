@@ -56,7 +56,7 @@ def could_be_joint(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str
 def _joints(chooser: PairChooser, pod: PodState, names: Sequence[str]) -> Iterator[tuple[str, Joint]]:
     left = list(names)
     for here, rest in _divisions(pod):
-        if not left or not chooser.serves_anywhere(rest):
+        if not left or not chooser.givers(rest):
             return  # more than that can be had nowhere, either
         own, beside = chooser.own_points(here, left), milli_of(rest)
         for name, pair in chooser.pairs(rest, list(own)):

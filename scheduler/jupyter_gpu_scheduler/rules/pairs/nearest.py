@@ -8,7 +8,7 @@ switch counts for all its nodes: it is added to the switch, and changes no node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from jupyter_gpu.model.service import Relation
@@ -81,6 +81,32 @@ class Nearest:
                 found = total
         return found
 
+    def others(self, location: Location, points: Callable[[Relation], int]) -> list[tuple[Rated, Location]]:
+        """Return the nodes of which the best on another switch is one, best first, with their locations.
+
+        They are the same for all locations of one zone and key, so they are asked for once for many (`best_beside`).
+        """
+        found = [
+            (rated._replace(cost=rated.cost - points(_apart(location, there))), there)
+            for bests in self._best.values()
+            for rated, there in bests[:2]  # of each zone and key one switch at most is the pod node's own
+        ]
+        return sorted(found)
+
+    def best_beside(
+        self, location: Location, others: Iterable[tuple[Rated, Location]], points: Callable[[Relation], int]
+    ) -> Rated | None:
+        """Return what `best` does if no node is left out; ``others``: those of the location's zone and key."""
+        near = [Location(zone, *location[1:]) for zone, key in self._best if key == location.key]
+        best = next((rated for rated, there in others if there not in near), None)
+        added = self._added.get(location[1:], 0)
+        for there in near:
+            if first := next(iter(self._on.get(there, ())), None):
+                cost = first.cost - added - points(relate(location, there))
+                if best is None or (cost, *first[1:]) < best:
+                    best = Rated(cost, first.growth, first.node)
+        return best
+
     def _candidates(self, location: Location, without: Collection[str]) -> Iterator[tuple[Location, Rated]]:
         """Yield the best of each class of nodes that the same points are given, as seen from a location."""
         left_out = {self._known[node][0] for node in without if node in self._known}
@@ -119,3 +145,10 @@ class Nearest:
 
     def _with_added(self, location: Location, rated: Rated) -> Rated:
         return rated._replace(cost=rated.cost - self._added.get(location[1:], 0))
+
+
+def _apart(one: Location, other: Location) -> Relation:
+    """Return how near two nodes are that are not on one switch."""
+    if one.key and one.key == other.key:
+        return Relation.OTHER
+    return relate(one, other)

@@ -68,13 +68,20 @@ class Terms:
         """Whether the use of uplinks counts."""
         self._growth = Growth(rules.policy)
         self._gpus: dict[Fit, float] = {}
+        self._relations: dict[Relation, int] = {}
 
     def relation(self, relation: Relation) -> int:
         """Return the points of a relation."""
-        return _billionths(weighted(self._weights, {"relation": self._rules.network.points(relation) / FULL}))
+        found = self._relations.get(relation)
+        if found is None:
+            rating = self._rules.network.points(relation) / FULL
+            found = self._relations[relation] = _billionths(weighted(self._weights, {"relation": rating}))
+        return found
 
     def switch(self, use: float | None) -> int:
         """Return the points that a switch gives to each side; ``use``: of its uplinks, 0 to 1; ``None``: not known."""
+        if not self.weigh_uplinks:
+            return 0
         return _billionths(weighted(self._halves, {"switch_free": UNKNOWN if use is None else 1 - use}))
 
     def of_gpus(self, snapshot: ClusterSnapshot, node: str, found: Fit) -> Rated:
