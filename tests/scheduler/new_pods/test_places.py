@@ -268,14 +268,14 @@ def test_best_pairs_alone_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_order_of_pairs_counts_the_switch_of_each() -> None:
-    """A pod's node on the switch of the GPUs comes before a slightly better one on another switch."""
+    """Nodes on the switch of the GPUs come before all on another one."""
     about = {"1": node("t", used=50), "2": node("t"), "3": node("t"), "4": node("u"), "5": node("u")}
     snapshot = cluster({"1": 0, "2": 1, "3": 1, "4": 0, "5": 0}, about=about)
     chooser, me = PairChooser(snapshot, PAIRS), anywhere(wants=1, asks={"cpu": 1000})
     points = chooser.points(me, list(about))
     found = chooser.best_beside(me, list(about), 9)
     assert found == sorted(points, key=lambda name: (-points[name], name))
-    assert found[2:] == ["1", "4", "5"]
+    assert found[3:] == ["4", "5"]
     assert points["4"] == points["5"]
 
 
