@@ -91,9 +91,9 @@ def test_places_are_those_of_brute_force_after_any_changes(
         together = set(joints(chooser, me, names)) - set(found)  # see test_joint
         assert set(places(snapshot, chooser, me, names).fitting) == set(found) | together
         points = chooser.points(me, names)
-        for most in (1, 2, len(names)):
+        for count in (1, 2, len(names)):
             in_order = sorted(points, key=lambda here: (-points[here], here))
-            assert chooser.best_beside(me, names, most) == in_order[:most]
+            assert chooser.best_beside(me, names, count) == in_order[:count]
         apart = {here: max(able.values()) for here, able in found.items() if here not in able}
         if me.wish and me.wish.placement != "local":
             others = {
