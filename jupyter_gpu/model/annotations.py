@@ -12,8 +12,9 @@
 
 ``allocated`` has a field ``limit`` where limits are in force, ``{"milli", "max", "source", "giveBackAt"}``: the most
 that this pod may have now and its owner's maximum (both in milli; both absent: unlimited), the limit that sets the
-maximum, and, where the owner has more, the seconds since 1970 at which that is taken back. The classes are
-`limits.pod_limit.PodLimit` and `limits.source.Source`.
+maximum, and, where the owner has more, the seconds since 1970 at which that is taken back. ``withWorkers`` says the
+first three of the pod and its workers on other nodes as one. The classes are `limits.pod_limit.PodLimit` and
+`limits.source.Source`.
 
 The three states of a pod follow Kubernetes in-place resize (KEP-1287): desired, decided, actual.
 Parsers are strict about known fields and keep unknown ones.

@@ -292,18 +292,20 @@ class Owners:
         Those are the new one, those that lack GPUs, and those whose sliders end elsewhere.
         """
         snapshot, limits, fair = self._snapshot, found.limits, self._fair
+        beside = _workers_hold(snapshot, new)
         pods, made = _others(snapshot.unserved(owner), new), dict[str, PodTerms]()
         if not permits_all(claims, limits):
             lacking = [new, *pods] if new is not None and new.lacks_gpus else pods
-            made = unserved_terms(snapshot, lacking, limits, holds, has, fair=fair)
+            made = unserved_terms(snapshot, lacking, limits, holds, has, beside, fair=fair)
         if new is not None:
             pods.insert(0, new)
         after = [
-            (made.get(pod.uid) or permitted_terms(snapshot, pod, limits, holds, fair=fair)).applied(pod) for pod in pods
+            (made.get(pod.uid) or permitted_terms(snapshot, pod, limits, holds, beside, fair=fair)).applied(pod)
+            for pod in pods
         ]
         if holds != found.held and max(holds, found.held) > found.ends_stay_until:
             served = [pod for pod in _others(snapshot.owned(owner), new) if not pod.lacks_gpus]
-            after += [with_moved_end(snapshot, pod, limits, holds) for pod in served]
+            after += [with_moved_end(snapshot, pod, limits, holds, beside) for pod in served]
             pods += served
             found.ends_stay_until = ends_stay_until(snapshot, pods, limits)
         elif new is not None:
@@ -393,6 +395,16 @@ class Owners:
             if owner in self._owners and self._owners[owner].due == when:
                 found[owner] = None
         return tuple(found)
+
+
+def _workers_hold(snapshot: ClusterSnapshot, new: PodState | None) -> Mapping[str, int]:
+    """Return the milli that the workers of each notebook hold, by its uid, with the ``new`` pod as it is now."""
+    known = snapshot.workers_hold
+    if new is None or not new.notebook:
+        return known
+    before = snapshot.pod(new.uid)
+    same = before.holds if before and before.notebook == new.notebook else 0
+    return {**known, new.notebook: known.get(new.notebook, 0) + new.holds - same}
 
 
 def _others(pods: Iterable[PodState], new: PodState | None) -> list[PodState]:

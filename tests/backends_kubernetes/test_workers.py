@@ -17,7 +17,8 @@ from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Record
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS, Wish, encode
 from jupyter_gpu.model.gpu import GpuShare
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
+from jupyter_gpu.model.limits.source import UNSET
 from jupyter_gpu.model.pod_worker import Stage
 from jupyter_gpu.model.refusal import refusal
 from jupyter_gpu.model.sentence import sentence
@@ -68,10 +69,16 @@ def test_gpus_of_a_worker_count() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "milli"),
-    [(PodLimit(1000, 2000), 2000), (PodLimit(0, 4000), 1000), (PodLimit(0, 500), 500), (PodLimit(None, None), 3000)],
+    [
+        (PodLimit(0, 2000, with_workers=LimitWithWorkers(2000, 2000, UNSET)), 2000),
+        (PodLimit(1000, 1000, with_workers=LimitWithWorkers(None, None, UNSET)), 3000),
+        (PodLimit(0, 500, with_workers=LimitWithWorkers(500, 500, UNSET)), 500),
+        (PodLimit(1000, 2000), 1000),  # as schedulers before said it: at worst too little is permitted
+        (PodLimit(None, None), 3000),
+    ],
 )
 def test_own_worker_is_no_other_server(limit: PodLimit, milli: int) -> None:
-    """A worker's part counts below the limit as the pod's own, to the maximum; lowered, it is the maximum."""
+    """The limit is that of the pod and its workers as one, whatever their parts are."""
     pod = a_pod([0], a_part())
     pod["metadata"]["annotations"]["jupyter-gpu.io/allocated"] = encode(replace(allocated([0]), limit=limit))
     assert seen(pod).limit == milli

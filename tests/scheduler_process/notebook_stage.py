@@ -204,6 +204,10 @@ class Cluster:
         text = self.pods[uid]["metadata"]["annotations"].get(ALLOCATED) if uid in self.pods else None
         return decode_allocated(text).shares if text else ()
 
+    def allocated(self, uid: str) -> Allocated:
+        """Return what is decided for a pod."""
+        return decode_allocated(self.pods[uid]["metadata"]["annotations"][ALLOCATED])
+
     def has(self, uid: str) -> int:
         """Return the milli that are allocated to a pod."""
         return total(self.shares(uid))

@@ -53,6 +53,29 @@ def test_limit_holds_over_a_notebook_and_its_workers() -> None:
     assert world.whole("a") == 3000
 
 
+LOOP = some.lists(some.tuples(some.integers(0, 3), some.booleans()), max_size=8)
+
+
+@settings(deadline=None, max_examples=25)
+@given(LOOP, some.integers(1, 3))
+@example([(2, True), (0, False), (2, False), (0, False), (2, True)], 2)
+def test_a_notebook_alone_may_wish_up_to_its_limit_while_workers_close(
+    wishes: Sequence[tuple[int, bool]], most: int
+) -> None:
+    """It is told so at each moment, and all that it and its workers hold stays within the limit."""
+    world = Cluster()
+    world.limited(most)
+    for amount, closes in wishes:
+        world.notebook("a", amount)
+        world.reconcile()
+        if closes:
+            world.settle()
+        limit = world.allocated("a").limit
+        assert limit
+        assert limit.together().milli == 1000 * most
+        assert world.cache.snapshot.holds(world.state("a").owner) <= 1000 * most
+
+
 def test_room_below_a_limit_goes_to_a_worker_first() -> None:
     """Its part was promised; what its notebook waits for here would keep it from that in vain."""
     world = Cluster()

@@ -124,7 +124,7 @@ def check(pod: Pod, requested: Requested) -> None:
     current, _ = objects.decoded(pod, REQUESTED, decode_requested)
     wish = replace(requested.wish, priority=current.wish.priority if current else None)
     allocated, _ = objects.decoded(pod, ALLOCATED, decode_allocated)
-    of_user = allocated.limit if allocated else None
+    of_user = allocated.limit.together() if allocated and allocated.limit else None
     if error := refusal(wish, current, limit=None, of_user=of_user, gpus=None):
         raise Refusal(422, error.message, error=error.to_json())
 

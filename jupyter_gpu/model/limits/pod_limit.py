@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from .. import strict
@@ -24,12 +25,37 @@ class Reclaim(NamedTuple):
     """Seconds since 1970."""
 
 
+class LimitWithWorkers(NamedTuple):
+    """The most that a pod and its workers on other nodes may have together, and the limit behind it.
+
+    JSON: ``{"milli": 2000, "max": 2000, "source": {…}}``. What their owner's other pods hold is taken off; what the
+    workers hold is not, nor what they still close.
+    """
+
+    milli: int | None
+    """As `PodLimit.milli`."""
+    max: int | None
+    """As `PodLimit.max`."""
+    source: Source
+    """The limit that sets ``max``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object; what is ``None`` is left out."""
+        return strict.without_none({"milli": self.milli, "max": self.max, "source": self.source.to_json()})
+
+    @classmethod
+    def from_json(cls, value: Any, key: str) -> LimitWithWorkers:
+        """Read and check the JSON; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(*_read_ends(body, key), strict.required(body, "source", Source.from_json))
+
+
 @dataclass(frozen=True, slots=True)
 class PodLimit:
     """The most that a pod may have now, the limit of its owner behind it, and when GPUs above it are taken back.
 
     JSON: ``{"milli": 1000, "max": 2000, "source": {…}, "giveBackAt": 1767225600, "reclaimed": [{"milli", "at"}],
-    "memory": 42949672960}``.
+    "memory": 42949672960, "withWorkers": {…}}``.
     """
 
     milli: int | None
@@ -44,7 +70,18 @@ class PodLimit:
     reclaimed: tuple[Reclaim, ...] = ()
     """The amounts taken back for others: guaranteed to them, or held by a preemptible pod. Earliest first."""
     memory: int | None = None
-    """Bytes of GPU memory that the owner's other pods leave; ``None``: unlimited, or no GPU here has more."""
+    """Bytes of GPU memory that the owner's other pods leave, the pod's workers not counted among these; ``None``:
+    unlimited, or no GPU here has more."""
+    with_workers: LimitWithWorkers | None = None
+    """The same of the pod and its workers as one; ``None``: ``milli`` and ``max`` hold for both. To ``milli`` a worker
+    is another pod: so servers understand it that add the workers' GPUs themselves."""
+
+    def together(self) -> PodLimit:
+        """Return the limit of the pod and its workers as one: of all that its user can wish for."""
+        if self.with_workers is None:
+            return self
+        milli, most, source = self.with_workers
+        return replace(self, milli=milli, max=most, source=source, with_workers=None)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; what is ``None`` is left out."""
@@ -55,6 +92,7 @@ class PodLimit:
             "giveBackAt": self.give_back_at,
             "reclaimed": [item._asdict() for item in self.reclaimed] or None,
             "memory": self.memory,
+            "withWorkers": self.with_workers.to_json() if self.with_workers else None,
         }
         return strict.without_none(body)
 
@@ -62,9 +100,7 @@ class PodLimit:
     def from_json(cls, value: Any, key: str = "limit") -> PodLimit:
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
-        milli, most = (strict.optional(body, name, _read_milli) for name in ("milli", "max"))
-        if (milli is None) != (most is None):
-            raise strict.FieldError(f"{key!r} must have both of 'milli' and 'max', or neither.", key)
+        milli, most = _read_ends(body, key)
         return cls(
             milli=milli,
             max=most,
@@ -72,7 +108,15 @@ class PodLimit:
             give_back_at=strict.optional(body, "giveBackAt", _read_time),
             reclaimed=tuple(strict.optional(body, "reclaimed", _read_reclaims) or ()),
             memory=strict.optional(body, "memory", _read_bytes),
+            with_workers=strict.optional(body, "withWorkers", LimitWithWorkers.from_json),
         )
+
+
+def _read_ends(body: Mapping[str, Any], key: str) -> tuple[int | None, int | None]:
+    milli, most = (strict.optional(body, name, _read_milli) for name in ("milli", "max"))
+    if (milli is None) != (most is None):
+        raise strict.FieldError(f"{key!r} must have both of 'milli' and 'max', or neither.", key)
+    return milli, most
 
 
 def _read_reclaim(value: Any, key: str) -> Reclaim:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.errors import LimitExceeded, from_json
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_hub.rules import server_pod
 from jupyter_gpu_hub.rules.refusals import Refusal
@@ -162,6 +163,15 @@ def test_request_above_the_users_limit_is_refused() -> None:
     stands = {**limited, REQUESTED: encode(Requested(1, Wish(3000)))}
     server_pod.check(pod(annotations=stands), Requested(2, Wish(3000, priority=3)))
     server_pod.check(pod(), Requested(2, Wish(3000)))
+
+
+def test_own_worker_is_no_other_server() -> None:
+    """What a server has on other nodes is its own: it may ask for that again."""
+    limit = replace(LIMITED, milli=0, with_workers=LimitWithWorkers(2000, 2000, LIMITED.source))
+    limited = {ALLOCATED: encode(allocated([0], limit=limit))}
+    server_pod.check(pod(annotations=limited), Requested(2, Wish(2000)))
+    with pytest.raises(Refusal):
+        server_pod.check(pod(annotations=limited), Requested(2, Wish(3000)))
 
 
 def test_server_is_told_its_pod_and_no_more() -> None:

@@ -10,7 +10,7 @@ from jupyter_gpu.model.limits.amount import MAX_SECONDS, UNLIMITED
 from jupyter_gpu.model.limits.changes import LimitChange
 from jupyter_gpu.model.limits.limit import HUB_PROPERTIES, Limit, Subject, SubjectKind
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu.model.limits.pod_limit import MAX_RECLAIMS, PodLimit, Reclaim
+from jupyter_gpu.model.limits.pod_limit import MAX_RECLAIMS, LimitWithWorkers, PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import MAX_TIME, LimitPart, Source, SourceKind
 from jupyter_gpu.model.limits.times import HOUR, MINUTES, Budget, BudgetWindow, Hours
 from jupyter_gpu.model.quantity import MAX_BYTES, MAX_MILLI
@@ -69,7 +69,11 @@ def _pod_limits(draw: st.DrawFn) -> PodLimit:
     times = st.integers(0, MAX_TIME).map(float)
     memory = st.none() | st.integers(0, MAX_BYTES)
     reclaims = st.lists(st.builds(Reclaim, st.integers(1, MAX_MILLI), times), max_size=MAX_RECLAIMS).map(tuple)
-    return PodLimit(milli, most, draw(sources), draw(st.none() | times), draw(reclaims), draw(memory))
+    together = st.builds(LimitWithWorkers, st.integers(0, MAX_MILLI), st.integers(0, MAX_MILLI), sources)
+    together |= st.builds(LimitWithWorkers, st.none(), st.none(), sources)
+    return PodLimit(
+        milli, most, draw(sources), draw(st.none() | times), draw(reclaims), draw(memory), draw(st.none() | together)
+    )
 
 
 pod_limits = _pod_limits()

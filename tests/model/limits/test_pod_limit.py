@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 
 from jupyter_gpu.model.annotations import Allocated, decode_allocated, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
-from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 
 from .strategies import pod_limits
@@ -32,6 +33,17 @@ def test_pod_limit_leaves_out_what_is_unlimited() -> None:
     assert decode_allocated('{"observedGeneration":1,"shares":[],"limit":null}').limit is None
 
 
+def test_limit_of_a_pod_and_its_workers() -> None:
+    """It stands in the place of the pod's own, with the limit behind it; where none is said, the pod's own holds."""
+    own = PodLimit(1000, 2000, Source(SourceKind.USER, "ann"), 5.0, memory=7)
+    assert own.together() is own
+    group = Source(SourceKind.GROUP, "ml")
+    both = replace(own, with_workers=LimitWithWorkers(3000, 4000, group)).together()
+    assert both == PodLimit(3000, 4000, group, 5.0, memory=7)
+    free = replace(own, with_workers=LimitWithWorkers(None, None, group)).together()
+    assert (free.milli, free.max) == (None, None)
+
+
 SOURCE = {"source": {"kind": "User", "name": "ann"}}
 
 
@@ -44,6 +56,9 @@ SOURCE = {"source": {"kind": "User", "name": "ann"}}
         ({**SOURCE, "max": 1}, "must have both of 'milli' and 'max', or neither"),
         ({**SOURCE, "milli": -1, "max": 1}, "'milli' must be a whole number"),
         ({**SOURCE, "milli": 1, "max": "2"}, "'max' must be a whole number"),
+        ({**SOURCE, "withWorkers": []}, "withWorkers must be a JSON object"),
+        ({**SOURCE, "withWorkers": {"milli": 1, "max": 2}}, "'source' is missing"),
+        ({**SOURCE, "withWorkers": {**SOURCE, "milli": 1}}, "must have both of 'milli' and 'max', or neither"),
         ({**SOURCE, "memory": -1}, "'memory' must be a whole number"),
         ({**SOURCE, "giveBackAt": True}, "'giveBackAt' must be seconds since 1970"),
         ({**SOURCE, "giveBackAt": "soon"}, "'giveBackAt' must be seconds since 1970"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jupyter_gpu.backends.kubernetes.settings import Settings
@@ -88,8 +88,8 @@ def read(pod: Mapping[str, Any] | None) -> Records:
     requested = one(REQUESTED, decode_requested, conditions.request_unreadable)
     allocated = one(ALLOCATED, decode_allocated, conditions.state_unreadable)
     attached = one(ATTACHED, decode_attached, conditions.state_unreadable)
-    if allocated and found:
-        allocated = found.limited(allocated)
+    if allocated and allocated.limit:
+        allocated = replace(allocated, limit=allocated.limit.together())
     return Records(requested, allocated, attached, tuple(problems), found)
 
 

@@ -6,11 +6,10 @@ Loaded with the first ``service`` of the pod, not when a server starts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS, Allocated
+from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS
 from jupyter_gpu.model.pod_worker import PodWorker, Stage, elsewhere, pod_workers
 from jupyter_gpu.model.service import decode_service, decode_worker_status
 from jupyter_gpu.model.view import Condition
@@ -42,14 +41,6 @@ class Workers(NamedTuple):
         owed = (worker for worker in self.known if worker.milli)
         due = (one for one in owed if one.stage is Stage.CONNECTING or _is_unseen(one, self.unseen))
         return frozenset((one.id, one.stage.value) for one in due)
-
-    def limited(self, allocated: Allocated) -> Allocated:
-        """Return the decision with the limit of all that the pod may have: to the scheduler a worker is another pod."""
-        limit = allocated.limit
-        if limit is None or limit.milli is None or limit.max is None:
-            return allocated
-        milli = min(limit.max, limit.milli + sum(worker.milli for worker in self.known))
-        return replace(allocated, limit=replace(limit, milli=milli))
 
 
 def read(pod: Mapping[str, Any] | None) -> Workers:

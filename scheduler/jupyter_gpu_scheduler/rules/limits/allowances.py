@@ -10,7 +10,11 @@ it would keep from the others what it can't use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
 from .claims import Claim
 from .giving_back import excess, losses
@@ -57,10 +61,21 @@ def raised(claims: Iterable[Claim], room: int, free: int, usable: Usable) -> dic
     return found
 
 
-def ends_of_sliders(claims: Collection[Claim], maximum: int) -> dict[str, int]:
+def ends_of_sliders(
+    claims: Collection[Claim], maximum: int, beside: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, int]:
     """Return the most that each pod may have now, by uid: the maximum less what the owner's other pods hold.
 
-    Two pods may both get that far, but not at once.
+    Two pods may both get that far, but not at once. ``beside``: what counts as held by the pod itself, too.
     """
     held = sum(claim.holds for claim in claims)
-    return {claim.uid: max(0, maximum - (held - claim.holds)) for claim in claims}
+    return {claim.uid: max(0, maximum - (held - claim.holds - beside.get(claim.uid, 0))) for claim in claims}
+
+
+def held_by_workers(pods: Iterable[Claim | PodState]) -> Mapping[str, int]:
+    """Return what the workers of each notebook hold, by its uid: allocated, attached or draining."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        if pod.notebook:
+            found[pod.notebook] += pod.holds
+    return +found

@@ -35,6 +35,8 @@ class Claim:
     created: float = 0.0
     busy: frozenset[str] = frozenset()
     resting: frozenset[str] = frozenset()
+    notebook: str = ""
+    """The uid of the pod whose worker it is; empty: it is no worker."""
     leaving: bool = False
     """Whether the pod is being deleted: it gets nothing more, and its end frees what it has."""
 
@@ -71,12 +73,13 @@ def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[
         created=pod.created,
         busy=pod.busy,
         resting=pod.resting,
+        notebook=pod.notebook,
         leaving=pod.gone,
     )
 
 
 _READ = attrgetter(
-    *("node", "requested", "fault", "gone", "finished", "blocked", "overdue", "cap", "ticket", "created"),
+    *("node", "requested", "fault", "gone", "finished", "blocked", "overdue", "cap", "ticket", "created", "notebook"),
     *("busy", "resting", "lacks", "held", "held_memory"),
 )
 

@@ -21,7 +21,7 @@ from jupyter_gpu_scheduler.rules.state.permitted import permitted
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
-from .allowances import allowances, ends_of_sliders
+from .allowances import allowances, ends_of_sliders, held_by_workers
 from .claims import Claim, Measure, claims
 from .feasibility import can_use_more
 from .giving_back import excess
@@ -41,6 +41,8 @@ class PodBound:
     memory: int | None = None
     """Bytes that the owner's other pods leave, where some GPU that the pod can get has more."""
     models: list[tuple[str, int]] = field(default_factory=list)
+    together: PodBound | None = None
+    """Where it ends for the pod and its workers as one; ``None``: it has no worker that holds GPUs."""
 
     def keep(self, milli: int) -> None:
         """Bound the allowance alone: no maximum is the reason."""
@@ -49,6 +51,10 @@ class PodBound:
     def at_most(self, allowance: int, slider: int, maximum: Maximum) -> None:
         """Take another part into account."""
         self.keep(allowance)
+        self.ends_at(slider, maximum)
+
+    def ends_at(self, slider: int, maximum: Maximum) -> None:
+        """Take another end of the slider into account."""
         if self.slider is None or slider <= self.slider:
             self.slider, self.maximum = slider, maximum
 
@@ -60,6 +66,7 @@ class Division:
         self._snapshot = snapshot
         self._pods = {pod.uid: pod for pod in pods}
         self._limits = limits
+        self._workers = _workers(pods)
         last = [pod.uid for pod in pods if _lacks(pod) and not can_use_more(snapshot, pod)]
         such = self._pods.values() if limits.models or limits.memory else ()
         self._obtainable = {pod.uid: self._kinds_for(pod) for pod in such}
@@ -81,7 +88,7 @@ class Division:
         ``due``: milli that pods must have given back for others by now, by uid; what drains counts for that. A pod from
         which something is reclaimed, due or not, gets nothing more.
         """
-        found = {uid: PodBound() for uid in self._pods}
+        found = {uid: PodBound(together=PodBound() if uid in self._workers else None) for uid in self._pods}
         for word, maximum in self._limits.models.items():
             self._divide_model(found, word, maximum, tolerated)
         if self._limits.memory:
@@ -103,21 +110,27 @@ class Division:
             return permitted(pod.requested.wish, amount).milli if pod.requested else amount
 
         parts = allowances(self._gpus, maximum.amount, tolerated=tolerated, usable=usable)
-        sliders = ends_of_sliders(self._gpus, maximum.amount)
+        sliders, together = _ends(self._gpus, maximum.amount)
         for uid, bound in found.items():
             bound.at_most(parts[uid], sliders[uid], maximum)
+            if bound.together:
+                bound.together.ends_at(together[uid], maximum)
 
     # --- GPUs of a model ----------------------------------------------------------------------------------------------
 
     def _divide_model(self, found: dict[str, PodBound], word: str, maximum: Maximum, tolerated: bool) -> None:
         parts = allowances(self._models[word], maximum.amount, tolerated=tolerated)
-        sliders = ends_of_sliders(self._models[word], maximum.amount)
+        sliders, together = _ends(self._models[word], maximum.amount)
         for uid, bound in found.items():
             such = [named(kind.model, word) for kind in self._counted[uid]]
             if such and all(such):
                 bound.at_most(parts[uid], sliders[uid], maximum)
             elif any(such):
                 bound.models.append((word, parts[uid]))
+            if bound.together:
+                such = [named(kind.model, word) for kind in self._counted_together(uid)]
+                if such and all(such):
+                    bound.together.ends_at(together[uid], maximum)
 
     def _of_model(self, word: str) -> Measure:
         def measure(pod: PodState, uuid: str, milli: int, _recorded: HeldMemory | None) -> int:
@@ -144,15 +157,34 @@ class Division:
 
     def _divide_memory(self, found: dict[str, PodBound], maximum: Maximum, tolerated: bool) -> None:
         parts = allowances(self._memory, maximum.amount, tolerated=tolerated)
-        sliders = ends_of_sliders(self._memory, maximum.amount)
+        sliders, together = _ends(self._memory, maximum.amount)
         for claim in self._memory:
+            bound = found[claim.uid]
+            if bound.together:
+                self._end_memory(bound.together, claim.uid, together[claim.uid], maximum)
             largest = self._largest(claim.uid)
             if largest:
                 whole = Maximum(maximum.amount * MILLI_PER_GPU // largest, maximum.source)
                 milli = [self._milli(claim, amount, largest) for amount in (parts[claim.uid], sliders[claim.uid])]
-                found[claim.uid].at_most(milli[0], milli[1], whole)
-                if sliders[claim.uid] < largest:
-                    found[claim.uid].memory = sliders[claim.uid]
+                bound.at_most(milli[0], milli[1], whole)
+                if together[claim.uid] < largest:
+                    bound.memory = together[claim.uid]
+
+    def _end_memory(self, bound: PodBound, uid: str, left: int, maximum: Maximum) -> None:
+        """Bound a pod and its workers as one by the ``left`` bytes, whichever GPUs of theirs would have the rest."""
+        pod, family = self._pods[uid], (uid, *self._workers[uid])
+        each, memory = 1, min((kind.memory for kind in self._counted_together(uid)), default=0)
+        if pod.requested and self._records_memory(pod):  # whole shares
+            least, each = pod.requested.wish.each or 1, pod.requested.wish.each or MILLI_PER_GPU
+            memory = self._piece_bytes(pod, least) * MILLI_PER_GPU // each
+        if memory:
+            more = max(0, left - sum(claim.has for claim in self._memory if claim.uid in family))
+            has = sum(self._pods[one].has for one in family)
+            most, whole = (
+                has + amount * MILLI_PER_GPU // memory // each * each
+                for has, amount in ((has, more), (0, maximum.amount))
+            )
+            bound.ends_at(most, Maximum(max(most, whole), maximum.source))
 
     def _milli(self, claim: Claim, amount: int, largest: int) -> int:
         """Return the milli with at most so many bytes, whichever GPUs a pod gets beside those that it has.
@@ -216,9 +248,29 @@ class Division:
         """Return the kinds of GPUs that a pod holds. Its user may have written a wish that they do not serve."""
         return frozenset(kind for uuid in pod.held if (kind := self._kind(pod, uuid)))
 
+    def _counted_together(self, uid: str) -> frozenset[GpuKind]:
+        """Return the kinds of GPUs that a pod or a worker of it can get or holds."""
+        return self._counted[uid].union(*(self._counted[worker] for worker in self._workers[uid]))
+
     def _kind(self, pod: PodState, uuid: str) -> GpuKind | None:
         """Return the kind of a GPU that a pod holds; ``None`` where the node does not tell it any more."""
         return next((gpu_kind(gpu) for gpu in self._snapshot.gpus(pod.node) or () if gpu.uuid == uuid), None)
+
+
+def _workers(pods: Collection[PodState]) -> Mapping[str, Collection[str]]:
+    """Return the uids of the workers that hold GPUs, by the uid of their notebook."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        if pod.notebook and pod.holds:
+            found.setdefault(pod.notebook, []).append(pod.uid)
+    return found
+
+
+def _ends(claims: Collection[Claim], maximum: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return where sliders end, by uid: of each pod, and of each with its workers."""
+    beside = held_by_workers(claims)
+    sliders = ends_of_sliders(claims, maximum)
+    return sliders, ends_of_sliders(claims, maximum, beside) if beside else sliders
 
 
 def _lacks(pod: PodState) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
-from jupyter_gpu.model.limits.pod_limit import PodLimit, Reclaim
+from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.state.permitted import permitted
@@ -16,14 +17,15 @@ from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.standing import OwnerStanding
 
-from .allowances import raised
+from .allowances import held_by_workers, raised
 from .claims import claims
 from .division import Division, PodBound
 from .feasibility import can_use_more
 from .grace import Grace, grace
-from .owner_limits import OwnerLimits
+from .owner_limits import Maximum, OwnerLimits
 from .reclaim_notices import due, next_at, noticed
 
+_NONE: Mapping[str, int] = MappingProxyType({})
 _claimed, _holds = attrgetter("claimed"), attrgetter("holds")
 
 
@@ -82,10 +84,11 @@ def terms(
     """
     held = sum(map(_holds, pods))
     if is_within(total_has(pods), limits):
-        made = {pod.uid: permitted_terms(snapshot, pod, limits, held, fair=fair) for pod in pods}
+        beside = held_by_workers(pods)
+        made = {pod.uid: permitted_terms(snapshot, pod, limits, held, beside, fair=fair) for pod in pods}
         if not permits_all(sum(map(_claimed, pods)), limits):
             unserved = [pod for pod in pods if pod.lacks_gpus]
-            made |= unserved_terms(snapshot, unserved, limits, held, total_has(pods), fair=fair)
+            made |= unserved_terms(snapshot, unserved, limits, held, total_has(pods), beside, fair=fair)
         return OwnerTerms(made, Grace(), is_within=True)
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     division = Division(snapshot, pods, limits)
@@ -124,17 +127,23 @@ def permits_all(claimed: int, limits: OwnerLimits) -> bool:
 
 
 def permitted_terms(
-    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, *, fair: bool = False
+    snapshot: ClusterSnapshot,
+    pod: PodState,
+    limits: OwnerLimits,
+    held: int,
+    beside: Mapping[str, int] = _NONE,
+    *,
+    fair: bool = False,
 ) -> PodTerms:
     """Return the terms of a pod that may have all that it wishes.
 
-    Nothing counts of the owner's other pods but ``held``: the milli that all of them hold together.
+    Nothing counts of the owner's other pods but ``held``: the milli that all of them hold together, and ``beside``:
+    those that workers hold, by the uid of their notebook.
     """
     waits = OwnerStanding(held, limits.guaranteed, limits.weight) if fair and pod.lacks_gpus else None
     if limits.gpus is None:
         return PodTerms(None, (), _pod_limit(snapshot, pod, None, None, limits.source, None), waits)
-    most, source = limits.gpus.amount, limits.gpus.source
-    shown = _pod_limit(snapshot, pod, max(0, most - (held - pod.holds)), most, source, None)
+    shown = _within_maximum(snapshot, pod, limits.gpus, held, beside)
     return PodTerms(max(pod.has, pod.wished), (), shown, waits)
 
 
@@ -144,16 +153,18 @@ def unserved_terms(
     limits: OwnerLimits,
     held: int,
     has: int,
+    beside: Mapping[str, int] = _NONE,
     *,
     fair: bool = False,
 ) -> dict[str, PodTerms]:
     """Return the terms of all pods of an owner that lack GPUs, by uid; the owner must be within the limits.
 
-    ``held`` and ``has`` are the milli that all pods of the owner hold and have (`total_has`).
+    ``held`` and ``has`` are the milli that all pods of the owner hold and have (`total_has`); ``beside`` as in
+    `permitted_terms`.
     """
     if limits.gpus is None:
         return {pod.uid: permitted_terms(snapshot, pod, limits, held, fair=fair) for pod in pods}
-    most, source, lacking = limits.gpus.amount, limits.gpus.source, {pod.uid: pod for pod in pods}
+    most, lacking = limits.gpus.amount, {pod.uid: pod for pod in pods}
 
     def usable(uid: str, amount: int) -> int:
         requested = lacking[uid].requested
@@ -164,23 +175,24 @@ def unserved_terms(
     standing = OwnerStanding(held, limits.guaranteed, limits.weight) if fair else None
     found = {}
     for uid, pod in lacking.items():
-        shown = _pod_limit(snapshot, pod, max(0, most - (held - pod.holds)), most, source, None)
+        shown = _within_maximum(snapshot, pod, limits.gpus, held, beside)
         waits = standing if standing and _may_gain(pod, parts[uid]) else None
         found[uid] = PodTerms(parts[uid], (), shown, waits)
     return found
 
 
-def with_moved_end(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int) -> PodState:
-    """Return a pod that lacks no GPUs under its `permitted_terms`, where nothing is new but ``held``.
+def with_moved_end(
+    snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, held: int, beside: Mapping[str, int] = _NONE
+) -> PodState:
+    """Return a pod that lacks no GPUs under its `permitted_terms`, where nothing is new but ``held`` and ``beside``.
 
     Then only the end of its slider can be another; if it is not, the same object is returned.
     """
     shown = pod.pod_limit
     if limits.gpus is None or shown is None:
         return pod
-    most = limits.gpus.amount
-    milli = _end_of_slider(snapshot, pod, max(0, most - (held - pod.holds)), most)
-    return pod if milli == shown.milli else pod.showing(PodLimit(milli, most, shown.source), pod.allocated)
+    found = _within_maximum(snapshot, pod, limits.gpus, held, beside)
+    return pod if found is shown else pod.showing(found, pod.allocated)
 
 
 def ends_stay_until(snapshot: ClusterSnapshot, pods: Collection[PodState], limits: OwnerLimits) -> float:
@@ -215,7 +227,9 @@ def _limited_terms(
     return PodTerms(
         allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
-        pod_limit=_pod_limit(snapshot, pod, bound.slider, most, source, give_back_at, reclaims, bound.memory),
+        pod_limit=_pod_limit(
+            snapshot, pod, bound.slider, most, source, give_back_at, reclaims, bound.memory, _together(bound, limits)
+        ),
         standing=standing if standing and _may_gain(pod, allowance) else None,
     )
 
@@ -227,6 +241,25 @@ def _may_gain(pod: PodState, allowance: int | None) -> bool:
     return min(pod.wished, permitted(pod.requested.wish, allowance).milli) > pod.has
 
 
+def _within_maximum(
+    snapshot: ClusterSnapshot, pod: PodState, maximum: Maximum, held: int, beside: Mapping[str, int]
+) -> PodLimit:
+    """Return the limit that a pod's panel shows, where there is one maximum, of GPUs, and no more is had."""
+    most, left = maximum.amount, maximum.amount - (held - pod.holds)
+    milli, together = max(0, left), None
+    if workers := beside.get(pod.uid):
+        together = LimitWithWorkers(max(0, left + workers), most, maximum.source)
+    return _pod_limit(snapshot, pod, milli, most, maximum.source, None, together=together)
+
+
+def _together(bound: PodBound, limits: OwnerLimits) -> LimitWithWorkers | None:
+    if bound.together is None:
+        return None
+    if (maximum := bound.together.maximum) is None:
+        return LimitWithWorkers(None, None, limits.source)
+    return LimitWithWorkers(bound.together.slider, maximum.amount, maximum.source)
+
+
 def _pod_limit(
     snapshot: ClusterSnapshot,
     pod: PodState,
@@ -236,14 +269,18 @@ def _pod_limit(
     give_back_at: float | None,
     reclaims: tuple[Reclaim, ...] = (),
     memory: int | None = None,
+    together: LimitWithWorkers | None = None,
 ) -> PodLimit:
     """Return the limit that a pod's panel shows; the one that it has, where that is the same.
 
-    ``milli``, ``memory``: what the owner's other pods leave.
+    ``milli``, ``memory``: what the owner's other pods leave; ``together``: what they leave to the pod and its workers.
+    That is said only where it is something else, and not where other pods are not counted.
     """
     if milli is not None:
         milli = _end_of_slider(snapshot, pod, milli, most)
-    found = PodLimit(milli, most, source, give_back_at, reclaims, memory)
+    if together and milli == most and (most, source) == together[1:]:
+        together = None
+    found = PodLimit(milli, most, source, give_back_at, reclaims, memory, together)
     return pod.pod_limit if pod.pod_limit == found else found
 
 

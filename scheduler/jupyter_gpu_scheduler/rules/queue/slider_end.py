@@ -18,7 +18,7 @@ from .decide import Decision
 _SHOWN = ("allocated", "pod_limit")
 _rest = attrgetter(*(each.name for each in fields(PodState) if each.compare and each.name not in _SHOWN))
 _rest_of_record = attrgetter(*(each.name for each in fields(Allocated) if each.name != "limit"))
-_rest_of_limit = attrgetter(*(each.name for each in fields(PodLimit) if each.name != "milli"))
+_rest_of_limit = attrgetter(*(each.name for each in fields(PodLimit) if each.name not in ("milli", "with_workers")))
 
 
 def only_end_moved(before: PodState, after: PodState) -> bool:

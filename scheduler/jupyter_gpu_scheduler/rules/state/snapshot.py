@@ -91,6 +91,7 @@ class ClusterSnapshot:
         self._owned: dict[Owner, dict[str, PodState]] = {}
         self._owner_holds: dict[Owner, int] = {}
         self._owner_claims: dict[Owner, int] = {}
+        self._workers_hold: dict[str, int] = {}  # uid of a notebook → milli
         self._unserved: dict[Owner, dict[str, PodState]] = {}  # pods that wish more than they have
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
         self._gpu_kinds: Counter[GpuKind] = Counter()
@@ -160,6 +161,8 @@ class ClusterSnapshot:
         self._owned.setdefault(pod.owner, {})[pod.uid] = pod
         self._owner_holds[pod.owner] = self._owner_holds.get(pod.owner, 0) + pod.holds
         self._owner_claims[pod.owner] = self._owner_claims.get(pod.owner, 0) + pod.claimed
+        if pod.notebook and pod.holds:
+            self._workers_hold[pod.notebook] = self._workers_hold.get(pod.notebook, 0) + pod.holds
         if pod.lacks_gpus:
             self._unserved.setdefault(pod.owner, {})[pod.uid] = pod
         self._touched(pod)
@@ -181,13 +184,7 @@ class ClusterSnapshot:
         for uuid in pod.held_memory:
             _discard(self._memory, uuid, uid)
         _discard(self._by_node, pod.node, uid)
-        _discard(self._owned, pod.owner, uid)
-        if pod.lacks_gpus:
-            _discard(self._unserved, pod.owner, uid)
-        self._owner_holds[pod.owner] -= pod.holds
-        self._owner_claims[pod.owner] -= pod.claimed
-        if pod.owner not in self._owned:
-            del self._owner_holds[pod.owner], self._owner_claims[pod.owner]
+        self._leave_owner(pod)
         if pod.pending:
             self._pending.remove(pod.rank)
             for index, key in self._lines(pod):
@@ -199,6 +196,19 @@ class ClusterSnapshot:
         if pod.ticket is not None:
             self._tickets.give_back(pod.ticket)
         self._touched(pod)
+
+    def _leave_owner(self, pod: PodState) -> None:
+        _discard(self._owned, pod.owner, pod.uid)
+        if pod.lacks_gpus:
+            _discard(self._unserved, pod.owner, pod.uid)
+        self._owner_holds[pod.owner] -= pod.holds
+        self._owner_claims[pod.owner] -= pod.claimed
+        if pod.owner not in self._owned:
+            del self._owner_holds[pod.owner], self._owner_claims[pod.owner]
+        if pod.notebook and pod.holds:
+            self._workers_hold[pod.notebook] -= pod.holds
+            if not self._workers_hold[pod.notebook]:
+                del self._workers_hold[pod.notebook]
 
     def _lines(self, pod: PodState) -> Iterator[tuple[dict[Any, Line], PodKind]]:
         """Yield the lines that a pending pod stands in: by which index and key."""
@@ -269,6 +279,11 @@ class ClusterSnapshot:
     def claims(self, owner: Owner) -> int:
         """Return the milli that all pods of an owner hold or wish, each whichever is more."""
         return self._owner_claims.get(owner, 0)
+
+    @property
+    def workers_hold(self) -> Mapping[str, int]:
+        """The milli that the workers of each notebook hold, by its uid; only where they hold some."""
+        return self._workers_hold
 
     def unserved(self, owner: Owner) -> tuple[PodState, ...]:
         """Return the pods of an owner that wish more than they have, by uid."""
