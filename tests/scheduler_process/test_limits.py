@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,21 @@ from tests.scheduler_process.stage import Scheduler, Stage
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def limited(stage: Stage) -> Iterator[Stage]:
-    """Return a stage whose cluster has the kinds of limits and accounts."""
+@contextmanager
+def limits_in_use(stage: Stage) -> Iterator[None]:
+    """The cluster has the kinds of limits and accounts, until the end of the block; then its schedulers are killed."""
     stage.do(define(stage.kube, "gpulimits", "gpuaccounts"))
-    yield stage
+    yield
     for scheduler in stage.schedulers:
         scheduler.kill()
     stage.do(undefine(stage.kube, "gpulimits", "gpuaccounts"))
+
+
+@pytest.fixture
+def limited(stage: Stage) -> Iterator[Stage]:
+    """Return a stage whose cluster has the kinds of limits and accounts."""
+    with limits_in_use(stage):
+        yield stage
 
 
 def set_limit(stage: Stage, name: str, **spec: Any) -> None:

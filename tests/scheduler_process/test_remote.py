@@ -23,6 +23,7 @@ from jupyter_gpu.model.annotations import (
     decode_allocated,
     encode,
 )
+from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.service import (
     Peer,
     WorkerPart,
@@ -36,6 +37,7 @@ from jupyter_gpu_scheduler.workers.rules.template import worker_name
 from tests.cluster.testbed import until
 from tests.scheduler_process.extender_client import ExtenderClient
 from tests.scheduler_process.stage import Scheduler, Stage
+from tests.scheduler_process.test_limits import limits_in_use, set_limit
 from tests.scheduler_process.test_workers import Controller
 
 pytestmark = pytest.mark.cluster
@@ -225,6 +227,34 @@ def test_worker_with_another_image_gets_nothing(remote: Remote) -> None:
     assert len(stage.until_count("bob", 2)) == 2, f"a GPU is kept from {other}"
     assert not (stage.allocated("forged") or Allocated(0)).shares
     assert not (stage.allocated("stray") or Allocated(0)).shares
+
+
+def test_wishes_in_loops(remote: Remote) -> None:
+    """Two notebooks of a namespace ask for all and nothing in turn: its limit holds, and each has one worker pod."""
+    stage = remote.stage
+    stage.pod("bob", remote.near)
+    with limits_in_use(stage):
+        set_limit(stage, stage.prefix, subject={"kind": "Namespace", "name": stage.namespace}, max=2, grace="0s")
+        remote.scheduler()
+        remote.controller()
+        seen = stage.follow(paths.pods(stage.namespace))
+        for number in range(30):
+            stage.request(("ann", "bob")[number // 2 % 2], 3 * (number % 2))
+
+        def served() -> bool:
+            limit = (stage.allocated("ann") or Allocated(0)).limit
+            told = limit is not None and limit.together().milli == 2000
+            return told and len(stage.has("ann")) + sum(part.milli for part in remote.parts()) // 1000 == 2
+
+        stage.request("bob", 0)
+        until(served, what=f"what the limit permits, not {remote.parts()}")
+    held: dict[str, int] = {}
+    for pod in seen:
+        text = objects.annotation(pod, ALLOCATED)
+        held[objects.uid(pod)] = total(decode_allocated(text).shares) if text else 0
+        assert sum(held.values()) <= 2000
+    workers = {objects.uid(pod) for pod in seen if objects.annotation(pod, WORKER)}
+    assert len(workers) <= 2
 
 
 def test_part_of_a_failed_worker_moves(remote: Remote) -> None:
