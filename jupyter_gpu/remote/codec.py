@@ -345,9 +345,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it says nothing of 
             raise CannotSend("it is in the memory of a GPU")
         if type(array).__name__ == "Parameter":  # PyTorch's: it is pickled as its data
             return NotImplemented
-        if type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):  # these are pickled by way of the host
-            return NotImplemented
-        copy = next((getattr(array, way) for way in ("get", "copy_to_host", "cpu") if hasattr(array, way)), None)
+        copy = next(
+            (getattr(array, way) for way in ("get", "copy_to_host", "cpu", "__array__") if hasattr(array, way)), None
+        )
         if copy is None:
             raise CannotSend(f"it is in the memory of a GPU, and {type(array).__name__} has no way to host memory")
         return same, (copy(),)

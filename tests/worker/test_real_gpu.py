@@ -158,9 +158,10 @@ def test_cell_leaves_a_model(kernel: Kernel, alone: object) -> None:
     """It stays with a handle; the next cell uses it; with -o it comes back, in host memory and the same to the bit."""
     kernel.run("gpu.resize(1)")
     kernel.run(f"%%gpu 1 --fresh\nmodel, loss, losses = train({STEPS})\nlast = losses[-1]", timeout=120)
-    note("model without -o", said=kernel.errors, here=kernel.run("print([n in globals() for n in ('model', 'loss')])"))
-    assert "model stays in the worker" in kernel.errors
-    assert "loss stays in the worker" in kernel.errors
+    told = kernel.errors
+    note("model without -o", said=told, here=kernel.run("print([n in globals() for n in ('model', 'loss')])"))
+    assert "model stays in the worker" in told
+    assert "loss stays in the worker" in told
     assert kernel.run("%%gpu 1 --fresh\nprint(digest(model), next(model.parameters()).device)") == f"{alone[0]} cuda:0"  # type: ignore[index]
     kernel.run("%%gpu 1 --fresh -o model,loss\nmodel.eval()")
     note("model with -o", said=kernel.errors)
