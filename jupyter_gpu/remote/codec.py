@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -356,6 +356,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it says nothing of 
         """Let go of what was written: it refers to itself, so it would hold large arrays until it is collected."""
         self.clear_memo()
         self.buffers.clear()
+        self.file.close()
 
     def objects(self) -> Mapping[int, object] | None:
         """Return the objects written so far that can be changed, by identity."""
@@ -390,25 +391,53 @@ class _Unpickler(pickle.Unpickler):
     """Makes functions on its namespace, and buffers that can be written."""
 
     def __init__(self, space: Namespace, chunk: Chunk) -> None:
-        super().__init__(io.BytesIO(chunk.stream), buffers=map(_writable, chunk.buffers))
+        super().__init__(_Reader(chunk.stream), buffers=map(_writable, chunk.buffers))
         self._space = space
 
     def find_class(self, module: str, name: str, /) -> Any:
         """Return a global, or what stands for it here."""
         if (module, name) == (__name__, "here"):
-            return self._here
+            return partial(_made, self._space)  # a method would be kept with this, and hold all that was read
         return super().find_class(module, name)
 
-    def _here(self, kind: str, *parts: Any) -> Any:
-        if kind == "function":
-            code, closure = parts
-            return FunctionType(code, self._space, None, None, closure)
-        if kind == "cell":
-            return CellType()
-        try:
-            return self._space[parts[0]]
-        except KeyError:
-            raise pickle.UnpicklingError(f"{parts[0]} is no longer there") from None
+
+def _made(space: Namespace, kind: str, *parts: Any) -> Any:
+    """Return what `here` stands for in a namespace."""
+    if kind == "function":
+        code, closure = parts
+        return FunctionType(code, space, None, None, closure)
+    if kind == "cell":
+        return CellType()
+    try:
+        return space[parts[0]]
+    except KeyError:
+        raise pickle.UnpicklingError(f"{parts[0]} is no longer there") from None
+
+
+class _Reader:
+    """Reads from memory, without a copy of it: `io.BytesIO` makes one of all that is not `bytes`."""
+
+    def __init__(self, data: Any) -> None:
+        self._data, self._at = memoryview(data).cast("B"), 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        return bytes(self._next(size))
+
+    def readinto(self, room: memoryview) -> int:
+        """Fill room with the next bytes; return their number."""
+        part = self._next(len(room))
+        room[: len(part)] = part
+        return len(part)
+
+    def readline(self) -> bytes:
+        """Return the next bytes up to the end of a line: what old protocols need."""
+        raise pickle.UnpicklingError("it is written in an old form")
+
+    def _next(self, size: int) -> memoryview:
+        part = self._data[self._at : self._at + size]
+        self._at += len(part)
+        return part
 
 
 def _writable(buffer: Any) -> Any:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import zmq
@@ -49,6 +49,7 @@ from jupyter_gpu.worker.endings import Endings
 from jupyter_gpu.worker.kernels import Kernel
 from jupyter_gpu.worker.loads import LoadReader
 from jupyter_gpu.worker.standby import VARIABLE, Standby
+from jupyter_gpu.worker.unreadable import Unreadable
 
 REAP = 1_000
 """Milliseconds between two looks for processes whose parents have ended, as the first process of a container."""
@@ -96,13 +97,15 @@ class Supervisor:
         self.serving = Serving(port, self._public.decode())
         self._kernels: dict[str, Kernel] = {}
         self._endings = Endings()
+        self._unreadable = Unreadable()
         self._standby = Standby(time.monotonic()) if standby else None
 
     def run(self) -> None:
-        """Serve until the leash ends, then end all kernels."""
+        """Serve until the leash ends, then end all kernels. Runs in the main thread, to which signals are told."""
         try:
-            while self._turn():
-                pass
+            with _woken_by_signals() as signals:
+                while self._turn(signals):
+                    pass
         finally:
             for name in list(self._kernels):
                 self._drop(name)
@@ -111,10 +114,10 @@ class Supervisor:
             self._authenticator.stop()
             self._context.destroy(linger=0)
 
-    def _turn(self) -> bool:
-        """Wait for one event and handle it; return whether to go on."""
+    def _turn(self, signals: int) -> bool:
+        """Wait for one event and handle it; return whether to go on. ``signals``: can be read after a signal."""
         poller = zmq.Poller()
-        jobs: dict[Any, Callable[[], None]] = {self._socket: self._answer_all}
+        jobs: dict[Any, Callable[[], None]] = {self._socket: self._answer_all, signals: lambda: _drain(signals)}
         if self._loads is not None:
             jobs[self._loads.ready] = self._on_loads
         for name, kernel in self._kernels.items():
@@ -183,12 +186,16 @@ class Supervisor:
 
     def _answer_all(self) -> None:
         for _ in range(MAX_WAITING):  # then kernels and keys have their turn
-            if not self._socket.poll(0):
+            try:
+                client, *parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
                 return
-            client, *parts = self._socket.recv_multipart()
+            if self._unreadable.ignores(client):
+                continue
             try:
                 word = control.read(parts[0] if len(parts) == 1 else b"", Start, Kill, Look, Load, Check, Tell)
             except strict.FieldError as error:
+                self._unreadable.add(client)
                 self._send(client, Refused(str(error)))
                 continue
             if isinstance(word, Kill):
@@ -324,6 +331,26 @@ class Supervisor:
 
     def _send(self, client: bytes, word: Word) -> None:
         self._socket.send_multipart([client, word.dump()])
+
+
+@contextlib.contextmanager
+def _woken_by_signals() -> Iterator[int]:
+    """Have each signal make a descriptor readable: one that comes just before a wait would else not end the wait."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)
+
+
+def _drain(descriptor: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(descriptor, 4096)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.remote import certificates, codec, output
+from jupyter_gpu.remote import calls, certificates, codec, output
 from jupyter_gpu.remote.bulk import BulkClient, Transfer, TransferBroken
 from jupyter_gpu.remote.codec import Chunk
 from jupyter_gpu.remote.connection import Connection, Listener
@@ -89,6 +89,61 @@ def test_large_value_there_and_back(warm: Connection) -> None:
     assert bytes(memoryview(back["data"].data)[:8]) == b"Gridgrid"
     assert memoryview(back["data"].data)[1:] == memoryview(GRID.data)[1:]
     memoryview(back["data"].data)[0] = 0
+
+
+class Peaks:
+    """The most memory that this process and another have, from now on."""
+
+    def __init__(self, pid: int) -> None:
+        self._before = {one: self._begin(one) for one in (os.getpid(), pid)}
+
+    def __call__(self, field: str = "VmHWM") -> list[int]:
+        """Return the bytes beyond what each had."""
+        return [resident(pid, field) - before for pid, before in self._before.items()]
+
+    def _begin(self, pid: int) -> int:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM begins anew
+        return resident(pid)
+
+
+def test_gigabyte_as_argument_and_result(warm: Connection) -> None:
+    """An array is once at each end, and nothing of it is left there; an interrupt ends it in the middle."""
+    here = space("def same(grid): return grid\n")
+    size, pid = 1024 * MB, int(said(warm, "os.getpid()"))
+    prepared = calls.prepare(here, here["same"], [Grid(bytearray(size))]).chunks
+    peaks = Peaks(pid)
+    result = calls.perform(warm, here, prepared)
+    assert len(result.data) == size
+    assert max(peaks()) < 1.05 * size
+    assert peaks("VmRSS")[1] < 0.1 * size
+    with pytest.raises(KeyboardInterrupt):
+        calls.perform(warm, here, prepared, Seen(lambda: os.kill(os.getpid(), signal.SIGINT)).listener())
+    assert peaks("VmRSS")[1] < 0.1 * size
+    assert said(warm, "'on'") == "on"
+
+
+def test_bytes_in_a_pickle_are_copied_once(warm: Connection) -> None:
+    """When they are loaded; and neither end keeps what it does not use, until it is collected."""
+    here = space("def same(data): return data\n")
+    pid = int(said(warm, "os.getpid()"))
+    peaks = Peaks(pid)
+    prepared = calls.prepare(here, here["same"], [bytes(LARGE)]).chunks
+    assert calls.perform(warm, here, prepared) == bytes(LARGE)
+    assert peaks()[1] < 2.3 * LARGE
+    assert peaks()[0] < 3.3 * LARGE
+    del prepared
+    assert max(peaks("VmRSS")) < 0.3 * LARGE
+
+
+def test_worker_without_room_says_so(connection: Connection) -> None:
+    """Nothing is called, and the kernel goes on."""
+    here = space("def same(data): return data\n")
+    connection.run("import resource; pages = int(open('/proc/self/statm').read().split()[0])")
+    connection.run(f"resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + {256 * MB}, resource.RLIM_INFINITY))")
+    prepared = calls.prepare(here, here["same"], [Grid(bytearray(512 * MB))]).chunks
+    with pytest.raises(CannotSend, match="broke: Cannot allocate memory"):
+        calls.perform(connection, here, prepared)
+    assert said(connection, "'on'") == "on"
 
 
 def test_small_value_needs_no_certificate(connection: Connection) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from jupyter_gpu.remote.errors import WorkerLost
 from jupyter_gpu.remote.first_process import WorkerAddress, ask
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started
-from jupyter_gpu.worker import node
+from jupyter_gpu.worker import node, unreadable
 from tests.shares.world import until
 from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod
 from tests.worker.test_connection import ran, refused
@@ -213,7 +215,7 @@ def test_silent_strangers_are_dropped(pod: WorkerPod) -> None:
 
 
 def test_floods_cost_bounded_memory_and_time(pod: WorkerPod) -> None:
-    """200 MB of garbage on many connections, and 100,000 odd words by the notebook: others are answered meanwhile."""
+    """200 MB of garbage on many connections, and 1,000,000 odd words by the notebook: others are answered meanwhile."""
     notebook = pod.paired()
     until_accepted(notebook)
     before = memory(pod.process.pid)
@@ -227,15 +229,37 @@ def test_floods_cost_bounded_memory_and_time(pod: WorkerPod) -> None:
             for _ in range(2):
                 peer.sendall(block)
                 sent += len(block)
-    with zmq.Context() as context, notebook.socket(context, zmq.DEALER, pod.port) as flood:
-        for _ in range(100_000):
+    with zmq.Context() as context, notebook.unconnected(context, zmq.DEALER) as flood:
+        flood.sndhwm = 1000  # all but these have gone there
+        notebook.connect(flood, pod.port)
+        for number in range(1_000_000):
             flood.send(b'{"start": 1}')
-        assert accepts(notebook)
-        for _ in range(10):
+            if number % 200_000 == 100_000:
+                begun = time.monotonic()
+                assert accepts(notebook)
+                assert time.monotonic() - begun < 2
+        for _ in range(unreadable.PATIENCE):
             assert flood.poll(20_000)
             assert control.read(flood.recv(), Refused).why
+        flood.send(Kill("nobody").dump())
+        assert not flood.poll(200)
     assert accepts(notebook)
     assert memory(pod.process.pid) - before < 40
+
+
+def test_signal_to_any_thread_ends_it() -> None:
+    """One that comes just before the main thread waits leaves it waiting, too; it is woken all the same."""
+    with plugin() as own, worker_pod(own) as short:
+        until_accepted(short.paired())
+        first = short.process.pid
+        others = [int(task.name) for task in Path(f"/proc/{first}/task").iterdir() if heeds_signals(task)]
+        assert ctypes.CDLL(None).tgkill(first, max(others), signal.SIGTERM) == 0
+        assert short.process.wait(10) == 0
+
+
+def heeds_signals(task: Path) -> bool:
+    """Tell whether a thread blocks no signals."""
+    return "\nSigBlk:\t0000000000000000\n" in (task / "status").read_text()
 
 
 def test_connections_are_bounded() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -203,6 +205,76 @@ def test_flood_of_garbage_costs_no_memory(folder: Path) -> None:
                 follower.writer.close()
 
     asyncio.run(play())
+
+
+GARBAGE = """
+import random, socket, sys
+chance, kept = random.Random(1), []
+for number in range(1000):
+    peer = socket.socket(socket.AF_UNIX)
+    peer.settimeout(0.002)
+    try:
+        peer.connect(sys.argv[1])
+        kind = chance.randrange(4) if number >= 20 else 0
+        if kind == 0:
+            peer.send(b'{"get": "po')
+        elif kind == 1:
+            peer.send(chance.randbytes(100_000))
+        elif kind == 2:
+            peer.sendall(b'{"get": "nothing"}\\n' * 20_000)
+    except OSError:
+        pass
+    kept = [*kept, peer][-100:]
+print("done", flush=True)
+sys.stdin.read()
+"""
+"""A program of the pod that sends half words, no words, many words and none, and leaves its connections open."""
+
+
+def test_program_of_the_pod_that_sends_garbage(folder: Path) -> None:
+    """An older program's connection goes on, and it is let in anew; afterwards nothing is left of the other's."""
+
+    async def play() -> None:
+        pod_events = PodEvents()
+        async with serving(folder, pod_events) as path:
+            before, open_before = resident(), descriptors()
+            follower = await Follower.at(path)
+            await follower.line()
+            garbage = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", GARBAGE, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            assert garbage.stdout is not None
+            done = asyncio.ensure_future(garbage.stdout.readline())
+            version = 0
+            while not done.done() or version < 10:
+                pod_events.update(pod(version := version + 1))
+                assert await follower.version() == version
+                reader, writer = await asyncio.open_unix_connection(path)
+                writer.write(b'{"get": "node"}\n')
+                assert json.loads(await asyncio.wait_for(reader.readline(), SECONDS))["asked"] == "node"
+                writer.close()
+            garbage.kill()
+            await garbage.wait()
+            follower.writer.close()
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if descriptors() <= open_before + 2:  # those of the pipes of what ended
+                    break
+            assert descriptors() <= open_before + 2
+            assert resident() - before < 20 * 2**20
+            assert version >= 10
+
+    asyncio.run(play())
+
+
+def descriptors() -> int:
+    """Return the number of open descriptors of this process."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def resident() -> int:
+    """Return the bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def test_connection_that_does_not_read_is_closed_and_delays_no_other(
