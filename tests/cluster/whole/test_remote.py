@@ -15,6 +15,7 @@ from tests.cluster.testbed import until
 from tests.cluster.whole import faults, pods
 from tests.cluster.whole.notebooks import CellFailed, NotebookKernel, cut, group_of, openers
 from tests.cluster.whole.states import PodState
+from tests.cluster.whole.test_limits import of_user, set_limit
 from tests.cluster.whole.world import REMOTE, SECONDS, Product, World, world
 from tests.deploy import product as chart
 
@@ -36,6 +37,12 @@ def look():
     return socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), [path for path in paths if opened[path]]
 """
 WAITS = "import time\nprint('waits', flush=True)\nwhile True: time.sleep(.1)"
+WAITS_FOR_FILE = """
+import time
+print('waits', flush=True)
+while not os.path.exists('/tmp/go'): time.sleep(.1)
+for number in opened: os.close(number)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,7 @@ def corner(product: Product) -> Iterator[World]:
     with world(product, REMOTE) as found:
         found.kubectl("delete", "quota", "--all")
         found.run(pods.pod("holder", node=found.one, wants={"generation": 1, "milli": 4000, "placement": "local"}))
-        found.run(pods.notebook("ann", product.notebook, node=found.one))
+        found.run(of_user(pods.notebook("ann", product.notebook, node=found.one)))
         yield found
 
 
@@ -149,6 +156,27 @@ def test_worker_without_memory(corner: World, kernel: NotebookKernel) -> None:
         kernel.run("%%gpu 1\nfilled = bytearray(b'x') * 2**30")
     assert kernel.run("print(gpu.run(look)[0])") == state.name
     assert worker(corner).restarts == state.restarts
+
+
+def test_limit_holds_on_the_other_node(corner: World, kernel: NotebookKernel) -> None:
+    """Requests in a loop get no more; when it is lowered, a GPU that a cell uses goes once the cell closes it."""
+    state, start = worker(corner), len(corner.history.moments)
+    set_limit(corner, max=2, grace="0s")
+    kernel.run("for amount in (2, 0) * 10: gpu.resize(amount, wait=False)")
+    corner.ask("ann", {"generation": 1000, "milli": 4000})
+    corner.until(lambda: sum(worker(corner).usable.values()) == 2000, "the worker to have what the limit permits")
+    since = [moment.state for moment in corner.history.moments[start:] if WORKER in moment.state.annotations]
+    assert {pod.uid for pod in since} == {state.uid}
+    assert max(sum(pod.held.values()) for pod in since) == 2000
+    cell = kernel.start(f"%%gpu 1\nopened = [opens(path) for path in look()[2]]\n{WAITS_FOR_FILE}")
+    cell.says("waits")
+    set_limit(corner, max=0, grace="0s")
+    corner.until(lambda: not worker(corner).granted and worker(corner).draining, "the limit to take the GPUs back")
+    corner.exec(state.name, "touch", "/tmp/go")
+    cell.result()
+    corner.until(lambda: not worker(corner).held, "the GPU to be closed")
+    corner.kubectl("delete", "gpulimits", "--all")
+    assert kernel.run("gpu.resize(1, timeout=80)\nprint(gpu.run(look)[0])") == state.name
 
 
 def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> None:
