@@ -451,6 +451,7 @@ GROWING = some.lists(
 @settings(deadline=None, max_examples=25)
 @given(KINDS, MAXIMA, GROWING)
 @example([("A100", 40), ("A100", 80), ("L4", 24)], {"memory": "100Gi"}, [(("a", "n0"), 3)])
+@example([("A100", 40), ("A100", 80), ("L4", 24)], {"memory": "100Gi"}, [(("b", "n1"), 0.5), (("b", "n1"), 2)])
 def test_parts_are_what_workers_get_and_nobody_loses_anything(
     kinds: Sequence[tuple[str, int]], maxima: dict[str, Any], wishes: Sequence[Any]
 ) -> None:

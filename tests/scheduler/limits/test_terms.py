@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
-from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, terms, unserved_terms, with_moved_end
+from jupyter_gpu_scheduler.rules.limits.terms import PodTerms, ends_stay_until, terms, unserved_terms, with_moved_end
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import GIB, cluster, gpu, inventory, new, pod, uuid
@@ -79,6 +80,22 @@ def test_terms_of_a_maximum_of_gpus() -> None:
     assert found["y"] == PodTerms(1000, (), PodLimit(2000, 3000, USER))
     state = found["x"].applied(pods[0])
     assert (state.allowance, state.model_allowances, state.pod_limit) == (2000, (), found["x"].pod_limit)
+    assert PodTerms.of(state) == found["x"]
+
+
+def test_ends_of_sliders_stay_until_the_rest_is_less_than_a_node_has() -> None:
+    """Each node has four GPUs; a pod without a node sees every change, and without a maximum none is seen."""
+    found = {
+        name: ends_stay_until(_cluster(), pods, limits)
+        for name, pods, limits in (
+            ("nodes", (pod("x", node="a"), pod("y", node="?")), OwnerLimits(Maximum(9000))),
+            ("unknown node", (pod("y", node="?"),), OwnerLimits(Maximum(9000))),
+            ("no pod", (), OwnerLimits(Maximum(9000))),
+            ("new pod", (pod("x", node="a"), new("z", wants=1)), OwnerLimits(Maximum(9000))),
+            ("no maximum", (new("z", wants=1),), OwnerLimits()),
+        )
+    }
+    assert found == {"nodes": 5000, "unknown node": 9000, "no pod": 9000, "new pod": 0, "no maximum": inf}
 
 
 def test_slider_that_is_longer_than_the_node_ignores_other_pods() -> None:

@@ -40,6 +40,11 @@ class LimitedWorld(World):
             self.apply_terms()
             super().settle()
 
+    def bind(self) -> None:
+        """Do the same, and put all under the terms that follow from that, and from what was given and closed before."""
+        super().bind()
+        self.apply_terms()
+
     def apply_terms(self) -> None:
         """Put all pods of the owner under their terms."""
         pods = self.snapshot.owned(NO_OWNER)
@@ -179,6 +184,18 @@ def test_part_that_comes_home_goes_nowhere_else_meanwhile() -> None:
     assert world.shape("a") == {"n1": 0}
     world.settle()
     assert world.shape("a") == {"n1": 1000}
+
+
+def test_part_stays_where_the_own_share_may_not_grow() -> None:
+    """The own GPU has room for the other half of it; the limit of memory permits that half on a smaller GPU alone."""
+    small = {"n2": inventory(1, memory=[40]), "n3": inventory(1, memory=[24])}
+    world = LimitedWorld({"n1": 2, **small}, limits=memory(100))
+    world.notebook("a", 0.5)
+    world.settle()
+    world.notebook("a", 2)
+    world.settle()
+    assert world.shape("a") == {"n1": 500, "n2": 1000, "n3": 500}
+    assert (world.state("a-w1").has, world.state("a-w2").has) == (1000, 500)
 
 
 def test_pod_that_gives_gpus_back_for_others_gets_none_elsewhere() -> None:

@@ -184,10 +184,10 @@ class Splitter:
 
     def _kept_here(self, notebook: PodState, wish: Wish) -> Counter[UseClass]:
         """Return the milli by use of those shares of the own node that serve the wish, though it wish less than all."""
-        had = {share.uuid for share in notebook.allocated.shares} if notebook.allocated else set()
+        had = Counter({share.uuid: share.milli for share in notebook.allocated.shares} if notebook.allocated else {})
         most = _wishing(self._snapshot, notebook, wish, max(wish.milli, notebook.has), notebook.has)
-        shares = (share for share in _shares(self._snapshot, most) if share.uuid in had)
-        return _uses(shares, notebook)
+        shares = _shares(self._snapshot, most)
+        return _uses((share._replace(milli=min(share.milli, had[share.uuid])) for share in shares), notebook)
 
     def _comes_home(self, notebook: PodState, wish: Wish, workers: Sequence[Worker]) -> dict[str, int] | None:
         parts, asked = tuple(worker.part for worker in workers), notebook.requested
