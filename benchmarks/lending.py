@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean, stdev
 
 from benchmarks.lib.simulated_gpu import ProgramUse, SimulatedProgram, Simulation, hog
 from jupyter_gpu_node.shares.rules.protocol import GRANT, Ask, Done, encode
@@ -40,12 +41,16 @@ GUEST = "eve"
 GPU = "GPU-0"
 ROUNDS, SECONDS = 6, 4.0
 _MS, _SIMULATED = 1_000, 300
+DRAWINGS = 4
+"""Sets of owners that are drawn, each without and with a guest: what one of them shows is off by up to a tenth."""
+_T = 3.182
+"""Student's t of 97.5 % for one less than `DRAWINGS`."""
 _FORM = struct.Struct("<BBHIQQQ")
 _ROOT = Path(__file__).parents[1]
 
 
 def run() -> Sequence[Figure]:
-    """Measure for about a minute and a half."""
+    """Measure for about three minutes."""
     usual = (figure for part in (0.1, 0.2, 0.3, 0.4, 0.71, 0.9) for figure in _simulated(part, _MS))
     longer = (figure for kernel in (2 * _MS, 10 * _MS) for figure in _simulated(0.2, kernel))
     return [*usual, *longer, *_real()]
@@ -56,32 +61,38 @@ def run() -> Sequence[Figure]:
 
 def _simulated(part: float, kernel: int) -> Iterator[Figure]:
     """Compare two owners of half a GPU that use ``part`` of it on average, in bursts, without and with a guest."""
-    without, with_it = (_simulate(part, guest=guest) for guest in (None, kernel))
+    drawn = [[_simulate(part, number, guest=guest) for guest in (None, kernel)] for number in range(DRAWINGS)]
     name = f"lending: owners at {part:.0%} of their shares, guest with kernels of {kernel // _MS} ms"
     for at in (50, 99):
-        before, after = (percentile(_waits(uses), at) for uses in (without, with_it))
+        pairs = [[percentile(_waits(uses), at) for uses in pair] for pair in drawn]
+        before, after = (mean(values) for values in zip(*pairs, strict=True))
         goal = GOAL * before if at == 99 else None
         yield Figure(f"{name}: wait, p{at} (simulated)", "ms", after, COMMAND, goal, before)
-    before, after = (percentile(_times(uses), 99) for uses in (without, with_it))
+        if at == 99:
+            ratios = [longer / shorter for shorter, longer in pairs]
+            off = 100 * _T * stdev(ratios) / DRAWINGS**0.5
+            yield Figure(f"{name}: 95 % interval of the ratio of these, each way (simulated)", "%", off, COMMAND)
+    before, after = (mean(percentile(_times(pair[at]), 99) for pair in drawn) for at in (0, 1))
     yield Figure(f"{name}: wait and burst, p99 (simulated)", "ms", after, COMMAND, None, before)
-    idle = 100 - 100 * sum(use.work for use in without.values()) / (_SIMULATED * 1_000_000)
-    used = 100 * with_it[GUEST].work / (_SIMULATED * 1_000_000)
+    whole = DRAWINGS * _SIMULATED * 1_000_000
+    idle = 100 - 100 * sum(use.work for without, _ in drawn for use in without.values()) / whole
+    used = 100 * sum(with_it[GUEST].work for _, with_it in drawn) / whole
     yield Figure(f"{name}: time that it has, of what they leave (simulated)", "%", used, COMMAND, None, idle)
 
 
-def _simulate(part: float, *, guest: int | None) -> Mapping[str, ProgramUse]:
-    """Run the owners, beside a guest with kernels of that length, if any."""
-    mean = part * 50 * _MS
-    programs = {name: SimulatedProgram(500, _bursts(name, mean), 250, silent=True) for name in OWNERS}
-    more = {GUEST: hog(0, _SIMULATED, guest)} if guest else {}
+def _simulate(part: float, number: int, *, guest: int | None) -> Mapping[str, ProgramUse]:
+    """Run the owners of that drawing, beside a guest with kernels of that length, one in flight, if any."""
+    long = part * 50 * _MS
+    programs = {name: SimulatedProgram(500, _bursts(f"{name} {number}", long), 250, silent=True) for name in OWNERS}
+    more = {GUEST: hog(0, _SIMULATED, guest, lead=0)} if guest else {}
     return Simulation(programs | more, Timing(), handover=100).run(_SIMULATED * 1_000_000)
 
 
-def _bursts(seed: str, mean: float) -> tuple[tuple[int, int], ...]:
+def _bursts(seed: str, long: float) -> tuple[tuple[int, int], ...]:
     """Draw one burst for each period, at any moment of it."""
     draw = random.Random(seed)
     moments = (100 * _MS * number + draw.randrange(100 * _MS) for number in range(10 * _SIMULATED))
-    return tuple((moment, max(250, round(draw.gammavariate(2, mean / 2)))) for moment in moments)
+    return tuple((moment, max(250, round(draw.gammavariate(2, long / 2)))) for moment in moments)
 
 
 def _times(uses: Mapping[str, ProgramUse]) -> list[float]:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 COMMANDS = ("release", "status", "usage", "wait")
 OPTIONS = (
-    *("--each", "--memory", "--model", "--no-wait", "--placement", "--priority", "--timeout", "--topology", "--vendor"),
+    *("--each", "--lendable", "--memory", "--model", "--no-lendable", "--no-wait", "--placement", "--priority"),
+    *("--timeout", "--topology", "--vendor"),
 )
 VALUES = {
     "--each": ("0.25", "0.5"),
@@ -50,6 +51,7 @@ def gpu(line: str, cell: str | None = None) -> Any:
     %gpu                           the current state
     %gpu 2                         have two GPUs; blocks until they are attached
     %gpu 0.5 --memory 20GiB        half of one; also --each, --model, --vendor, --topology, --placement, --priority
+    %gpu 1 --lendable              others may use it while it rests, where a cluster lends; --no-lendable: they may not
     %gpu --memory 40GiB            so much memory of a GPU, in time that others leave
     %gpu 3 --no-wait               ask and continue
     %gpu 3 --timeout 60            wait at most a minute
@@ -86,7 +88,7 @@ def gpu(line: str, cell: str | None = None) -> Any:
     if given is None:
         return print(gpu.__doc__)
     patience = {"wait": not given.no_wait, "timeout": given.timeout}
-    options = ("each", "memory", "model", "vendor", "topology", "placement", "priority")
+    options = ("each", "memory", "model", "vendor", "topology", "placement", "priority", "lendable")
     named = {name: value for name in options if (value := getattr(given, name)) is not None}
     if given.what is None and "memory" in named:
         return here.resize(**named, **patience)

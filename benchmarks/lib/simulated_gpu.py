@@ -35,6 +35,8 @@ class SimulatedProgram:
     """Whether it says that the GPU did nothing in its turns: that all was change of hands."""
     again: int | None = None
     """Whenever it has nothing left to do, its last job comes again so much later: training that waits for results."""
+    lead: int | None = None
+    """Time before the end of a kernel at which the next one is put in flight; None: ``depth`` are at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,9 @@ class Simulation:
         one = self._states[order.share]
         if order.turn > self._ended:
             kernel = one.program.kernel
-            in_flight = ((now - one.start) // kernel + one.program.depth) * kernel
+            lead = one.program.lead
+            more = one.program.depth if lead is None else 1
+            in_flight = ((now - one.start + min(lead or 0, kernel)) // kernel + more) * kernel
             self._give_back_at(order.share, max(now, one.start + min(one.backlog, in_flight)))
 
     def _last(self, one: _ProgramState) -> int:
@@ -229,9 +233,9 @@ class Simulation:
         one.start = max(one.start, now) if not one.queue else one.start
 
 
-def hog(milli: int, seconds: float, kernel: int = 1_000, depth: int = 2) -> SimulatedProgram:
+def hog(milli: int, seconds: float, kernel: int = 1_000, depth: int = 2, lead: int | None = None) -> SimulatedProgram:
     """Return a program that always has work."""
-    return SimulatedProgram(milli, ((0, round(seconds * 2_000_000)),), kernel, depth, silent=True)
+    return SimulatedProgram(milli, ((0, round(seconds * 2_000_000)),), kernel, depth, silent=True, lead=lead)
 
 
 def bursty(

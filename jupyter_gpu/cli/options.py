@@ -77,6 +77,11 @@ def request() -> argparse.ArgumentParser:
         "--placement", choices=("local", "any"), help="on this node alone, or also on others, where a cluster allows it"
     )
     parent.add_argument("--priority", type=_priority, metavar="0-9", help="higher is served first; or any")
+    parent.add_argument(
+        "--lendable",
+        action=argparse.BooleanOptionalAction,
+        help="whether whole GPUs may serve others while they rest, where a cluster lends",
+    )
     return parent
 
 

@@ -11,7 +11,7 @@ from .output import say_status
 if TYPE_CHECKING:
     from jupyter_gpu.kernel.reports.status import GpuStatus
 
-_OPTIONS = ("each", "memory", "model", "vendor", "topology", "placement", "priority")
+_OPTIONS = ("each", "memory", "model", "vendor", "topology", "placement", "priority", "lendable")
 """Options of a request; those that are not named stay as they are."""
 
 

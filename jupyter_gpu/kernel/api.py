@@ -74,6 +74,7 @@ class ServerGpus:
         topology: str | None = KEEP,
         placement: str | None = KEEP,
         priority: int | str | None = KEEP,
+        lendable: bool | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
@@ -85,14 +86,17 @@ class ServerGpus:
         ``model``: acceptable models. ``vendor``: ``"nvidia"``, ``"amd"``, where nodes have GPUs of several.
         ``topology``: ``"island"`` (one NVLink island) or ``"switch"`` (one PCIe switch).
         ``placement``: ``"local"`` (this node alone) or ``"any"`` (other nodes, too, where a cluster lets them serve).
-        ``priority``: 0–9, higher is served first. What you do not name stays as it is; None or ``"any"`` takes it back.
+        ``priority``: 0–9, higher is served first.
+        ``lendable``: whether whole GPUs may serve others while they rest, for a quarter of their memory, where a
+        cluster lends and no limit decides that.
+        What you do not name stays as it is; None or ``"any"`` takes it back.
         ``wait=False`` returns at once; ``timeout`` is in seconds.
 
         Raises InvalidRequest, LimitExceeded or Infeasible, and nothing was changed; or, when the time is over,
         NoCapacity (not enough is free) or Draining (what is given back is still open), and the request stands.
         Draining is raised at once where this kernel itself has the GPU open: to wait would never end.
         """
-        asked = self._asked(amount, each, memory, model, vendor, topology, placement, priority)
+        asked = self._asked(amount, each, memory, model, vendor, topology, placement, priority, lendable)
         steps = self._resize(asked, wait, timeout)
         self._make_room(asked["milli"])
         return self._runner.run(steps)
@@ -108,11 +112,12 @@ class ServerGpus:
         topology: str | None = KEEP,
         placement: str | None = KEEP,
         priority: int | str | None = KEEP,
+        lendable: bool | None = KEEP,
         wait: bool = True,
         timeout: float | None = None,
     ) -> GpuStatus:
         """Do the same as `resize` without blocking the event loop."""
-        asked = self._asked(amount, each, memory, model, vendor, topology, placement, priority)
+        asked = self._asked(amount, each, memory, model, vendor, topology, placement, priority, lendable)
         steps = self._resize(asked, wait, timeout)
         if self._calls is not None or self._clients is not None:
             import asyncio
@@ -131,6 +136,7 @@ class ServerGpus:
             topology=None,
             placement=None,
             priority=None,
+            lendable=None,
             wait=wait,
             timeout=timeout,
         )
@@ -348,11 +354,12 @@ class ServerGpus:
         topology: str | None,
         placement: str | None,
         priority: int | str | None,
+        lendable: bool | None,
     ) -> Mapping[str, Any]:
         from .arguments import fields
 
         options = {"each": each, "memory": memory, "model": model, "vendor": vendor, "topology": topology}
-        return fields(amount, **options, placement=placement, priority=priority)
+        return fields(amount, **options, placement=placement, priority=priority, lendable=lendable)
 
     def _resize(self, asked: Mapping[str, Any], wait: bool, timeout: float | None) -> Steps:
         from .waiting import resize

@@ -117,10 +117,12 @@ class Wish:
     """The vendor of the GPUs, in any case; ``None``: any."""
     set: int | None = None
     """Milli that a reservation needs on one node, as one process uses them: part of ``milli``, or more than it."""
-    lendable: bool = False
-    """Whether its whole GPUs may have guests. The scheduler decides that; it is not in the JSON."""
+    lendable: bool | None = None
+    """Whether its whole GPUs may have guests, where no limit says that; ``None``: not."""
+    lent: bool = False
+    """Whether they may, as the scheduler has decided; it is not in the JSON."""
 
-    OPTIONS = ("each", "memory", "model", "vendor", "topology", "placement", "priority")
+    OPTIONS = ("each", "memory", "model", "vendor", "topology", "placement", "priority", "lendable")
     KNOWN = ("milli", *OPTIONS, "base", "set")
 
     @property
@@ -139,6 +141,7 @@ class Wish:
             "topology": self.topology,
             "placement": self.placement,
             "priority": self.priority,
+            "lendable": self.lendable,
             "base": self.base,
             "set": self.set,
         }
@@ -157,6 +160,7 @@ class Wish:
             topology=strict.optional(body, "topology", strict.one_of("any", "island", "switch")),
             placement=strict.optional(body, "placement", strict.one_of("local", "any")),
             priority=strict.optional(body, "priority", strict.integer(0, 9)),
+            lendable=strict.optional(body, "lendable", strict.boolean),
             base=strict.optional(body, "base", _read_milli),
             set=strict.optional(body, "set", strict.integer(1, MAX_MILLI)),
         )

@@ -38,7 +38,7 @@ def share_memory(gpu: GpuProperties, wish: Wish, milli: int) -> int:
     if milli < MILLI_PER_GPU:
         return wish.memory or 0
     keeps = max(wish.memory or 0, part(gpu.memory, OWNER_KEEPS))
-    return keeps if wish.lendable and keeps < gpu.memory else 0
+    return keeps if wish.lent and keeps < gpu.memory else 0
 
 
 def wished_bytes(gpu: GpuProperties, wish: Wish, milli: int) -> int:

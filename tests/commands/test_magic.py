@@ -115,7 +115,7 @@ def test_all_options_are_offered() -> None:
     """The words that are completed are those that are understood."""
     known = {text for action in request()._actions for text in action.option_strings}
     assert known | {"--no-wait", "--timeout"} == set(magic.OPTIONS)
-    assert set(magic.VALUES) == set(magic.OPTIONS) - {"--no-wait"}
+    assert set(magic.VALUES) == set(magic.OPTIONS) - {"--no-wait", "--lendable", "--no-lendable"}
 
 
 def test_extension_loads_elsewhere(tmp_path: Path) -> None:

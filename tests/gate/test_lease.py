@@ -100,6 +100,20 @@ def test_much_is_queued_if_no_other_share_is_active(place: Place) -> None:
         assert max(looks) <= 3
 
 
+@pytest.mark.parametrize(("kernel", "most"), [(1000, 1), (100, 11)])
+def test_nothing_is_queued_behind_what_a_guest_runs(place: Place, kernel: int, most: int) -> None:
+    """An owner that comes waits for what runs: one kernel, or short ones of one millisecond together."""
+    with place.stub() as stub, place.run("dlsym", f"kernels:100000:{kernel}"):
+        connection = stub.accept()
+        assert connection.expect(Need).single
+        connection.expect(Ask)
+        connection.say(Grant(600_000_000, 1))
+        until(lambda: _left(place) > most, "never more than that is queued beside others")
+        connection.say(Grant(600_000_000, 1, single=True))
+        until(lambda: _left(place) <= most, "more stays queued")
+        assert max(_left(place) for _ in range(200)) <= most
+
+
 def test_long_launches_are_not_queued_deeply(place: Place) -> None:
     """Neither are launches that may be long: the first ones, of unknown duration."""
     with place.stub() as stub, place.run("dlsym", "kernels:100000:30000"):

@@ -112,6 +112,7 @@ def _wishes(draw: st.DrawFn) -> Wish:
         topology=draw(st.sampled_from([None, "any", "island", "switch"])),
         placement=draw(st.sampled_from([None, "local", "any"])),
         priority=draw(st.none() | st.integers(0, 9)),
+        lendable=draw(st.none() | st.booleans()),
         base=draw(st.none() | st.integers(0, count - 1).map(lambda less: less * (each or 1))) if count else None,
         set=draw(st.none() | st.integers(1, 256).map(lambda shares: shares * (each or 1000))),
     )

@@ -40,7 +40,7 @@ def test_a_share_has_its_part_or_what_it_records() -> None:
 @pytest.mark.parametrize(("memory", "keeps"), [(None, 60), (20, 60), (70, 70), (80, 0), (90, 0)])
 def test_the_owner_of_a_lendable_gpu_keeps_three_quarters_or_what_it_names(memory: int | None, keeps: int) -> None:
     """All of it: then nothing is left to lend. Shares are as they were, and so is a GPU without the gate."""
-    wish = Wish(1500, memory=memory * GIB if memory else None, lendable=True)
+    wish = Wish(1500, memory=memory * GIB if memory else None, lent=True)
     assert share_memory(gpu(0, gate=True), wish, 1000) == keeps * GIB
     assert share_memory(gpu(0, gate=True), wish, 500) == (memory or 0) * GIB
     assert share_memory(gpu(0), wish, 1000) == 0

@@ -150,7 +150,7 @@ def test_priority_is_capped_by_namespace_and_limit() -> None:
 def lendable(made: ClusterCache) -> tuple[bool, bool]:
     """Return which of the pods a, which says nothing, and b, which says that it is, are lendable."""
     states = [made.snapshot.pod(uid) for uid in "ab"]
-    a, b = (bool(state and state.requested and state.requested.wish.lendable) for state in states)
+    a, b = (bool(state and state.requested and state.requested.wish.lent) for state in states)
     return a, b
 
 

@@ -33,11 +33,12 @@ asked: st.SearchStrategy[FromClient] = (
     st.builds(Ask, numbers, st.booleans(), st.just(False))
     | st.builds(Ask, numbers, st.just(True), st.just(True))
     | st.builds(Done, st.none() | st.integers(0, MOST - 1), numbers, numbers)
-    | st.builds(Need, numbers, st.booleans(), st.booleans())
+    | st.builds(Need, numbers, st.booleans(), st.booleans(), st.booleans())
 )
 told: st.SearchStrategy[FromServer] = (
-    st.builds(Grant, numbers, st.integers(1, MOST), st.booleans(), st.just(False))
-    | st.builds(Grant, numbers, st.integers(1, MOST), st.just(False), st.just(True))
+    st.builds(Grant, numbers, st.integers(1, MOST), st.booleans(), st.just(False), st.just(False))
+    | st.builds(Grant, numbers, st.integers(1, MOST), st.just(False), st.just(True), st.just(False))
+    | st.builds(Grant, numbers, st.integers(1, MOST), st.just(False), st.just(False), st.just(True))
     | st.builds(Revoke, st.integers(1, MOST))
     | st.builds(Memory, numbers, numbers, numbers)
 )
@@ -56,8 +57,8 @@ GOLDEN: dict[str, tuple[FromClient | FromServer, str]] = {
         "0103000000000000010000000000000001000000000000000000000000000000",
     ),
     "need, knows all leases": (
-        Need(1, True, True),
-        "0103000000000000010000000000000003000000000000000000000000000000",
+        Need(1, True, True, True),
+        "0103000000000000010000000000000007000000000000000000000000000000",
     ),
     "grant": (Grant(20000, 2), "0110000000000000204e00000000000002000000000000000000000000000000"),
     "for one launch": (
@@ -67,6 +68,10 @@ GOLDEN: dict[str, tuple[FromClient | FromServer, str]] = {
     "nobody else is there": (
         Grant(20000, 2, ahead=True),
         "0110000000000000204e00000000000002000000000000000200000000000000",
+    ),
+    "nothing is queued": (
+        Grant(20000, 2, single=True),
+        "0110000000000000204e00000000000002000000000000000300000000000000",
     ),
     "for ever": (Grant(FOREVER, 1), "0110000000000000ffffffffffffffff01000000000000000000000000000000"),
     "revoke": (Revoke(4), "0111000000000000040000000000000000000000000000000000000000000000"),
@@ -140,6 +145,7 @@ def test_garbage_is_refused_with_a_reason(data: bytes) -> None:
         ((1, 1, 0, 0, 0, 2, 0), "not 0"),
         ((1, 1, 0, 0, 0, 4, 0), "not 0"),
         ((1, 3, 0, 0, 0, 0, 1), "not 0"),
+        ((1, 3, 0, 0, 0, 8, 0), "not 0"),
     ],
 )
 def test_refusal_names_the_error(fields: tuple[int, ...], reason: str) -> None:

@@ -50,6 +50,7 @@ test('release removes every option by name', async () => {
     topology: null,
     placement: null,
     priority: null,
+    lendable: null,
     overrule: true
   });
   request.answer(200, view());

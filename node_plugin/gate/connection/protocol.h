@@ -21,18 +21,19 @@ enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
  * NEED: a: total bytes that this process needs; the first NEED of a connection reports what it has already. b: one bit for
  * each kind of lease below that this gate knows. Older gates send fewer bits, and never get the other kinds. */
 enum from_gate { ASK = 1, DONE = 2, NEED = 3 };
-enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2 };
+enum { KNOWS_ONCE = 1, KNOWS_AHEAD = 2, KNOWS_SINGLE = 4 };
 enum { KEEPS = 1, STUCK = 3 };
 
 /* GRANT: a: µs until the lease ends. b: number of the lease, counted by the server from 1 for each connection. The same number
  * again extends that lease; a number that was given back is void, as messages may cross. c: ONCE for one launch only (after a
- * revoke: one more launch); AHEAD if no other share would have to wait for queued work.
+ * revoke: one more launch); AHEAD if no other share would have to wait for queued work; SINGLE if nothing may be queued behind
+ * what runs.
  *
  * REVOKE: a: number of the lease.
  *
  * MEMORY: a: total bytes that this process may have. b: the share's limit. c: bytes of all processes of the share. */
 enum from_server { GRANT = 16, REVOKE = 17, MEMORY = 18 };
-enum { ONCE = 1, AHEAD = 2 };
+enum { ONCE = 1, AHEAD = 2, SINGLE = 3 };
 
 #define FOREVER UINT64_MAX  /* GRANT of a whole GPU */
 #define NO_LIMIT UINT64_MAX /* a share without a memory limit */
@@ -65,7 +66,7 @@ static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct m
     *message = (struct message){(uint8_t)(head >> 8), message_get(from + 8), message_get(from + 16), message_get(from + 24)};
     if ((head & 0xff) != MESSAGE_VERSION || head >> 16) return false;
     switch (message->kind) {
-    case GRANT: return message->b && message->c <= AHEAD;
+    case GRANT: return message->b && message->c <= SINGLE;
     case REVOKE: return message->a && !message->b && !message->c;
     case MEMORY: return true;
     default: return false;

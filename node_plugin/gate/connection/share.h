@@ -25,6 +25,7 @@ struct share {
     _Alignas(64) _Atomic unsigned running;
     _Atomic unsigned throttled;    /* threads that wait until less is queued */
     _Atomic bool ahead;            /* much may be queued: no other share is active */
+    _Atomic bool single;           /* nothing may be queued behind what runs: others wait for it */
     /* copies.c: ns of small copies since the last copy that waited for a lease; ns outside leases, not reported yet. */
     _Alignas(64) _Atomic uint64_t passed;
     _Atomic uint64_t owed;

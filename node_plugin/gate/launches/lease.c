@@ -139,6 +139,7 @@ static void on_grant(struct share *share, struct message message, uint64_t now) 
     uint64_t most = (FOREVER - 1 - now) / 1000;
     uint64_t end = now + (message.a < most ? message.a : most) * 1000;
     atomic_store(&share->ahead, message.c == AHEAD);
+    atomic_store(&share->single, message.c == SINGLE);
     atomic_store(&share->until, message.a == FOREVER ? FOREVER : until_time(end, message.c == ONCE));
     share_changed(share);
 }

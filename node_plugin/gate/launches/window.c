@@ -5,6 +5,8 @@
  * earlier waits for the first only. Several busy streams share the window without further rules, as each one's work delays the
  * others.
  *
+ * A guest (`single`) has one event, so that an owner waits for what runs alone: it loses what a thread needs to see the end.
+ *
  * If no other share uses the GPU (`ahead`), ENOUGH may be queued, so that programs lose no GPU time to their own work between
  * launches. A share that becomes active then waits for that work at most once.
  *
@@ -23,8 +25,8 @@
 
 enum { NAP = 100000, SELDOM = 20000 /* for per-thread events */, OFTEN = 1000 /* polls */ }; /* ns */
 
-static bool full(const struct queue *queue, bool ahead) {
-    unsigned most = atomic_load_explicit(&queue->is_long, memory_order_relaxed) ? 1 : 2;
+static bool full(const struct queue *queue, bool ahead, bool single) {
+    unsigned most = single || atomic_load_explicit(&queue->is_long, memory_order_relaxed) ? 1 : 2;
     unsigned pending = events_closed(queue);
     if (pending < most || gate_ending()) return false;
     uint64_t left = atomic_load_explicit(&queue->launched, memory_order_relaxed) - atomic_load_explicit(&queue->completed, memory_order_relaxed);
@@ -36,7 +38,8 @@ static bool full(const struct queue *queue, bool ahead) {
 static uint64_t time_to_wait(struct queue *queue, const struct share *share) {
     bool ahead = atomic_load_explicit(&share->ahead, memory_order_relaxed);
     bool soon = !ahead || atomic_load_explicit(&queue->step, memory_order_relaxed) <= 4 * FEW; /* little is queued */
-    if (full(queue, ahead)) return soon ? PAUSE : NAP;
+    bool single = atomic_load_explicit(&share->single, memory_order_relaxed);
+    if (full(queue, ahead, single)) return soon ? PAUSE : NAP;
     uint64_t next_at = atomic_load_explicit(&queue->next_at, memory_order_relaxed), now = next_at ? now_ns() : 0;
     if (now >= next_at || ahead || gate_ending()) return 0;
     atomic_store_explicit(&queue->paced, true, memory_order_relaxed);

@@ -17,7 +17,7 @@ static void send_need(struct share *share, uint64_t bytes) {
     share->reported = bytes;
     if (share->allowed > bytes) share->allowed = bytes; /* memory that is given back may not be used before it is granted again */
     share->unanswered++;
-    connection_send(share, (struct message){.kind = NEED, .a = bytes, .b = KNOWS_ONCE | KNOWS_AHEAD});
+    connection_send(share, (struct message){.kind = NEED, .a = bytes, .b = KNOWS_ONCE | KNOWS_AHEAD | KNOWS_SINGLE});
 }
 
 void memory_on_connect(struct share *share) {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpu_scheduler.rules.limits.lendable import LENDABLE, lendable
+from jupyter_gpu_scheduler.rules.limits.lendable import lendable
 from tests.builders import pod
 
 
@@ -17,11 +17,14 @@ def test_limit_decides_before_the_pod(lends: bool, own: bool | None, limit: bool
     """Nothing is lent where the scheduler does not lend at all."""
     asking = pod("a", wants=1)
     assert asking.requested
-    asking = replace(asking, requested=replace(asking.requested, extra={} if own is None else {LENDABLE: own}))
+    asking = replace(asking, requested=replace(asking.requested, wish=replace(asking.requested.wish, lendable=own)))
     found = lendable(asking, lends, limit)
     assert found.requested
-    assert found.requested.wish.lendable is (lends and (own is True if limit is None else limit))
+    assert found.requested.wish.lent is (lends and (own is True if limit is None else limit))
     assert lendable(found, lends, limit) is found
+    undecided = lendable(lendable(asking, lends, not own), lends, None)
+    assert undecided.requested
+    assert undecided.requested.wish.lent is (lends and own is True), "what the pod says is kept beside the decision"
 
 
 def test_pod_without_a_wish_stays_as_it_is() -> None:

@@ -123,7 +123,7 @@ def test_a_whole_gpu_has_no_guest() -> None:
 
 
 def _lends(*shares: GpuShare, memory: int | None = None, **fields: Any) -> PodState:
-    wish = Wish(1000, memory=memory * GIB if memory else None, lendable=True)
+    wish = Wish(1000, memory=memory * GIB if memory else None, lent=True)
     return _pod("ann", wish, *shares, **fields)
 
 
@@ -240,7 +240,7 @@ _wishes = st.builds(
     Wish,
     st.sampled_from([0, 100, 400, 500, 600, 1000, 1500]),
     memory=st.sampled_from([None, GIB, 20 * GIB, 40 * GIB]),
-    lendable=st.booleans(),
+    lent=st.booleans(),
 )
 _steps = st.lists(
     st.one_of(

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.lib.simulated_gpu import SimulatedProgram, Simulation, hog
-from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Grant, Revoke
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Grant, Need, Revoke
 from jupyter_gpu_node.shares.rules.turns.actions import Send
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.books import GpuBooks
 from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
-from jupyter_gpu_node.shares.rules.turns.guests import LATE, LONGEST_PAUSE, PAUSE, charge
+from jupyter_gpu_node.shares.rules.turns.guests import LATE, LONGEST_PAUSE, PAUSE, charge, counted
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import Debt, Ledger
 from jupyter_gpu_node.shares.rules.turns.order import GUEST_LEASE, TurnOrdering
@@ -228,7 +228,7 @@ def test_second_owner_does_not_wait_for_the_guest_too(gap: int, kernel: int) -> 
         }
         return Simulation(owners | guest, TIMING, handover=100).run(1_100 * MS)["bob"].waits[0]
 
-    assert wait(eve=hog(0, 2, kernel)) < wait() + 1 * MS
+    assert wait(eve=hog(0, 2, kernel, lead=0)) < wait() + 1 * MS
 
 
 def test_time_that_a_guest_takes_makes_no_burst_a_longer_one() -> None:
@@ -239,6 +239,27 @@ def test_time_that_a_guest_takes_makes_no_burst_a_longer_one() -> None:
     assert order.rank(delayed, 0) == order.rank(fresh, 0)
     delayed.had = TIMING.least - 1
     assert order.rank(delayed, 0) == order.rank(fresh, 0)
+
+
+def test_time_that_owners_waited_for_a_guest_counts_in_whole_steps() -> None:
+    """As their turns are checked in these, the next owner would wait for the rest of one."""
+    one = TurnShare("ann", Ledger(500, TIMING, 50 * MS))
+    found = []
+    for delayed in (0, 1, TIMING.least, TIMING.least + 1, 99 * MS):
+        one.delayed = delayed
+        found.append(counted(one, TIMING))
+    assert found == [0, TIMING.least, TIMING.least, 3 * MS, 3 * MS]
+
+
+def test_time_in_which_a_late_guest_has_the_gpu_is_no_rest() -> None:
+    """The owner for which it was asked has gone: its pause begins once it has given the GPU back."""
+    arbiter = Arbiter(TIMING, 0)
+    arbiter.put({"ann": 1000, "eve": 0}, 0)
+    arbiter.ask("eve", 0)
+    arbiter.ask("ann", 0)
+    arbiter.release("ann", LATE + 10)
+    arbiter.release("eve", LATE + 10 * MS, 0)
+    assert arbiter.shares["eve"].pause == 10 * PAUSE
 
 
 def test_pause_of_one_guest_is_not_that_of_another() -> None:
@@ -311,18 +332,29 @@ def test_programs_of_a_guest_are_never_far_ahead() -> None:
     manager = LeaseManager(Arbiter(TIMING, 0), 0)
     manager.set({"ann": Terms(1), "eve": Terms(0, 1024)}, 0)
     guest, _ = manager.join("eve", 0)
-    guest.ahead = True
+    manager.receive(guest, Need(0, steps=True, ahead=True, single=True), 0)
     (sent,) = manager.receive(guest, Ask(0), 0)
     assert isinstance(sent, Send)
     assert isinstance(sent.message, Grant)
-    assert not sent.message.ahead
+    assert sent.message == Grant(GUEST_LEASE, 1, single=True)
     owner, _ = manager.join("ann", 1 * MS)
     (sent,) = manager.receive(owner, Ask(0), 1 * MS)
     assert isinstance(sent, Send)
     assert sent.client is guest
     assert isinstance(sent.message, Revoke)
     answer = manager.receive(guest, Done(None, 0, guest.number), 2 * MS)
-    assert [(one.client, type(one.message)) for one in answer if isinstance(one, Send)] == [(owner, Grant)]
+    assert [(one.client, one.message) for one in answer if isinstance(one, Send)] == [(owner, Grant(20 * MS, 1))]
+
+
+def test_old_gate_of_a_guest_gets_a_lease_that_it_knows() -> None:
+    """It would take the other for no message, and close the connection."""
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"eve": Terms(0, 1024)}, 0)
+    guest, _ = manager.join("eve", 0)
+    manager.receive(guest, Need(0, steps=True, ahead=True), 0)
+    (sent,) = manager.receive(guest, Ask(0), 0)
+    assert isinstance(sent, Send)
+    assert sent.message == Grant(GUEST_LEASE, 1)
 
 
 def test_books_of_a_guest_are_outside_of_co_adjustment() -> None:

@@ -67,6 +67,8 @@ class Need(NamedTuple):
     """Whether this gate knows a lease for one launch (`Grant`): older ones reject it as no message."""
     ahead: bool = False
     """Whether it knows a lease in which it may be far ahead of the GPU."""
+    single: bool = False
+    """Whether it knows a lease in which nothing is queued behind what runs."""
 
 
 class Grant(NamedTuple):
@@ -80,6 +82,8 @@ class Grant(NamedTuple):
     number: one launch more, as what runs waits for it."""
     ahead: bool = False
     """Whether no other share would wait for what is queued: then as much as the gate likes. Not with ``once``."""
+    single: bool = False
+    """Whether nothing may be queued behind what runs: the share is a guest. Not with ``once`` or ``ahead``."""
 
 
 class Revoke(NamedTuple):
@@ -106,8 +110,8 @@ FromServer = Grant | Revoke | Memory
 def encode(message: FromClient | FromServer) -> bytes:
     """Encode a message as 32 bytes; `error` for a number that does not fit."""
     match message:
-        case Grant(time, number, once, ahead):
-            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 1 if once else 2 * ahead)
+        case Grant(time, number, once, ahead, single):
+            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 1 if once else 3 if single else 2 * ahead)
         case Revoke(number):
             return _FORM.pack(VERSION, REVOKE, 0, 0, number, 0, 0)
         case Memory(size, limit, used):
@@ -116,7 +120,7 @@ def encode(message: FromClient | FromServer) -> bytes:
             return _FORM.pack(VERSION, ASK, 0, 0, want, 3 if stuck else int(keeps), 0)
         case Done(want, measured, number):
             return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
-    return _FORM.pack(VERSION, NEED, 0, 0, message.size, message.steps + 2 * message.ahead, 0)
+    return _FORM.pack(VERSION, NEED, 0, 0, message.size, message.steps + 2 * message.ahead + 4 * message.single, 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:
@@ -130,13 +134,13 @@ def _done(a: int, b: int, c: int) -> Done:
 
 
 def _need(a: int, b: int, c: int) -> Need:
-    _unused(b >> 2, c)
-    return Need(a, b & 1 == 1, b & 2 == 2)
+    _unused(b >> 3, c)
+    return Need(a, b & 1 == 1, b & 2 == 2, b & 4 == 4)
 
 
 def _grant(a: int, b: int, c: int) -> Grant:
-    _unused(c >> 2, c == 3)
-    return Grant(a, _numbered(b), c == 1, c == 2)
+    _unused(c >> 2, 0)
+    return Grant(a, _numbered(b), c == 1, c == 2, c == 3)
 
 
 def _revoke(a: int, b: int, c: int) -> Revoke:

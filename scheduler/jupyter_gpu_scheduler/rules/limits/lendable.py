@@ -6,9 +6,6 @@ from dataclasses import replace
 
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
-LENDABLE = "lendable"
-"""Key in ``requested``: true for whole GPUs that may have guests, where no limit says whether they may."""
-
 
 def lendable(pod: PodState, lends: bool, limit: bool | None) -> PodState:
     """Return a pod whose wish says whether its whole GPUs may have guests; itself where it says that already.
@@ -17,8 +14,7 @@ def lendable(pod: PodState, lends: bool, limit: bool | None) -> PodState:
     """
     if pod.requested is None:
         return pod
-    own = pod.requested.extra.get(LENDABLE) is True
-    may = lends and (own if limit is None else limit)
-    if pod.requested.wish.lendable is may:
+    may = lends and bool(pod.requested.wish.lendable if limit is None else limit)
+    if pod.requested.wish.lent is may:
         return pod
-    return replace(pod, requested=replace(pod.requested, wish=replace(pod.requested.wish, lendable=may)))
+    return replace(pod, requested=replace(pod.requested, wish=replace(pod.requested.wish, lent=may)))

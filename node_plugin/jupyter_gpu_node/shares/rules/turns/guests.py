@@ -31,7 +31,8 @@ def charge(
         return
     if not waiting:
         for one in shares:
-            one.pause = max(0, one.pause - (end - start))
+            if not turn or one is not turn.share:  # while a late one has the GPU still, owners do not rest
+                one.pause = max(0, one.pause - (end - start))
     elif turn:
         for one in waiting:
             one.delayed += end - start
@@ -43,6 +44,8 @@ def charge(
 def counted(one: TurnShare, timing: Timing) -> int:
     """Return how much of the time for which guests kept a share waiting counts as time that it had.
 
-    Never as much as makes a burst count as a longer one by itself: it keeps its shortest turn.
+    In whole steps of `Timing.least`, begun ones too, as its turn is checked in these: else the next owner would wait
+    for the rest of a step. Never as much as makes a burst count as a longer one by itself: it keeps its shortest turn.
     """
-    return min(one.delayed, max(0, timing.lease // 4 - timing.least))
+    steps = -(-one.delayed // timing.least)
+    return min(steps * timing.least, max(0, timing.lease // 4 - timing.least))

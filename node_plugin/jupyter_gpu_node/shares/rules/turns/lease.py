@@ -47,7 +47,7 @@ class GpuLease:
         for client in share.clients:
             if client.holds:
                 client.whole |= share.exclusive
-                self.out.append(Send(client, Grant(max(time, 1), client.number, ahead=self.may_be_ahead(client))))
+                self.out.append(Send(client, self._grant(client, max(time, 1))))
             else:
                 self.hand(client, now)
 
@@ -98,7 +98,12 @@ class GpuLease:
         client.number += 1
         client.share.holding += 1
         once = self.once and not client.old
-        self.out.append(Send(client, Grant(time, client.number, once, not once and self.may_be_ahead(client))))
+        self.out.append(Send(client, Grant(time, client.number, True) if once else self._grant(client, time)))
+
+    def _grant(self, client: ShareClient, time: int) -> Grant:
+        """Return the message; owners wait for all that a guest has queued, so that is what runs alone."""
+        single = client.share.guest and client.single
+        return Grant(time, client.number, ahead=self.may_be_ahead(client), single=single)
 
     def _time(self, share: ServedShare, now: int) -> int:
         return FOREVER if share.exclusive else self.until - now

@@ -254,7 +254,8 @@ class LeaseManager:
         elif isinstance(message, Done):
             self._done(client, message, now)
         else:
-            client.old, client.ahead = not message.steps, message.ahead  # a gate sends this first
+            # a gate sends this first
+            client.old, client.ahead, client.single = not message.steps, message.ahead, message.single
             if not client.share.gone:
                 client.share.pool.need(client, message.size)
             self._memory(client)

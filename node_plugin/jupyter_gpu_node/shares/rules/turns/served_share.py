@@ -25,6 +25,8 @@ class ShareClient:
     """Whether its gate does not know a lease for one launch: it would reject that as no message."""
     ahead: bool = False
     """Whether its gate knows a lease in which it may be far ahead of the GPU."""
+    single: bool = False
+    """Whether its gate knows a lease in which nothing is queued behind what runs."""
     whole: bool = False
     """Whether that lease was for ever at any time."""
 
