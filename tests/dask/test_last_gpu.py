@@ -20,6 +20,9 @@ from jupyter_gpu.dask import memory
 free = memory.free
 def states():
     return sorted(w["status"] for w in client.scheduler_info(n_workers=-1)["workers"].values())
+def working():
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [address for address, worker in workers.items() if worker["status"] == "running"]
 def digest(value):
     return hashlib.sha256(value).hexdigest()
 def noise(seed, size=30_000_000):
@@ -59,9 +62,9 @@ def notebook(server: Server) -> Iterator[Kernel]:
 @pytest.fixture
 def kernel(notebook: Kernel, server: Server) -> Iterator[Kernel]:
     """Return the same kernel for each test, with one GPU and no future before, and none of both after."""
-    notebook.run("gpu.resize(1); until(1); _ = client.run(opened)")
+    notebook.run("gpu.resize(1)\nwhile not working(): time.sleep(.01)\n_ = client.run(opened, workers=working())")
     yield notebook
-    notebook.run("one = two = None; memory.free = free")
+    notebook.run("one = two = three = None; memory.free = free")
     notebook.run("client.cancel([distributed.Future(key, client) for key in client.futures])")
     server.rest("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
     await_(lambda: server.status()["phase"] == "Idle")
@@ -118,11 +121,11 @@ def test_worker_is_held_while_it_has_results(kernel: Kernel, server: Server) -> 
     server.gpus(0)
     kernel.run("while 'running' in states() or len(states()) < 2: time.sleep(.01)")
     assert server.status()["phase"] != "Idle"
-    assert kernel.run("three = client.submit(where); time.sleep(.1); print(three.status, two.result())") == (
-        "pending b'x'"
-    )
+    assert kernel.run(
+        "three = client.submit(where, pure=False); time.sleep(.1); print(three.status, two.result())"
+    ) == ("pending b'x'")
     server.gpus(1)
-    assert kernel.run("print(three.result() in client.run(where).values()); del three") == "True"
+    assert kernel.run("print(three.result() in client.run(where, workers=working()).values()); del three") == "True"
     server.gpus(0)
     kernel.run("while 'running' in states(): time.sleep(.01)\ndel one")
     await_(lambda: server.status()["phase"] == "Idle")

@@ -19,14 +19,14 @@ static uint64_t number(void) { /* xorshift64* */
 static int is_message(const unsigned char *from, uint64_t *fields) {
     for (int i = 0; i < 3; i++) memcpy(&fields[i], from + 8 + 8 * i, 8);
     if (from[0] != 1 || from[2] || from[3] || from[4] || from[5] || from[6] || from[7]) return 0;
-    if (from[1] == 16) return fields[1] != 0 && fields[2] < 3;
+    if (from[1] == 16) return fields[1] != 0 && fields[2] < 4;
     if (from[1] == 17) return fields[0] != 0 && fields[1] == 0 && fields[2] == 0;
     return from[1] == 18;
 }
 
 static void fill(unsigned char *bytes) {
     static const unsigned char kinds[] = {0, 1, 2, 3, 15, 16, 17, 18, 19, 255};
-    struct message message = {kinds[number() % sizeof kinds], number() % 3 ? number() : 0, number() % 3, number() % 4};
+    struct message message = {kinds[number() % sizeof kinds], number() % 3 ? number() : 0, number() % 3, number() % 5};
     message_write(bytes, message);
     if (number() % 4 == 0) bytes[number() % MESSAGE_SIZE] = (unsigned char)number();
     if (number() % 16 == 0)
