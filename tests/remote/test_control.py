@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.gpu_kind import GpuKind
@@ -77,6 +77,9 @@ words = st.one_of(
 
 
 @given(words)
+@example(Start("k", "/", "3.11", OWNER))
+@example(Running((KernelOf("k", OWNER),)))
+@example(Loads({"u": GpuLoad(1.0, None, None, None)}, {"u": GpuKind("H100", 1)}))
 def test_word_arrives_as_it_was_sent(word: Word) -> None:
     """Every kind, with any content."""
     assert read(word.dump(), *KINDS) == word
