@@ -24,6 +24,7 @@ from jupyter_gpu_node.agent.metrics import Metrics as NodeMetrics
 from jupyter_gpu_node.agent.sharing.share_metrics import ShareSample
 from jupyter_gpu_node.kubelet.rules.slots import PodRef
 from jupyter_gpu_scheduler.metrics import SchedulerMetrics
+from jupyter_gpu_scheduler.notebooks import RemoteFigures
 from jupyter_gpu_scheduler.settings import SchedulerSettings
 from jupyter_gpu_scheduler.usage_counters import UsageCounters
 from tests.builders import cluster, inventory, pod
@@ -90,6 +91,7 @@ def told() -> dict[str, frozenset[str]]:
     scheduler.answer_seconds.labels("filter").observe(0.1)
     scheduler.writes.labels("allocated", "done").inc()
     scheduler.watch_troubles.labels("pods").inc()
+    scheduler.follow_notebooks(lambda: RemoteFigures(parts=2, allocated=1500, owed=500, waiting=1))
     node = NodeMetrics(lambda: tuple(inventory(1)))
     where = PodRef("uid", "people", "notebook")
     node.attached(where, Attached(1, (GpuShare("GPU-1", 500),), (DrainingShare("GPU-2", 1000),)))
@@ -179,6 +181,26 @@ def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
     ]
     assert len(found) > 6
     assert [word for word in found if f'"{word}"' not in code] == []
+
+
+def row(title: str) -> Iterator[dict[str, Any]]:
+    """Yield the panels of a row of the dashboard of GPUs."""
+    current = ""
+    for panel in dashboards()["jupyter-gpu.json"]["panels"]:
+        if panel["type"] == "row":
+            current = panel["title"]
+        elif current == title:
+            yield panel
+
+
+def test_figures_of_other_nodes_are_shown() -> None:
+    """They have a row of their own with all that the scheduler exports about them, and the guide explains each."""
+    exported = {name for name in told() if re.search("_scheduler_(?:remote_|waiting_notebooks)", name)}
+    assert len(exported) == 3
+    shown = [target["expr"] for panel in row("GPUs of other nodes") for target in panel["targets"]]
+    assert set().union(*map(names, shown)) == exported
+    guide = (Path(__file__).parents[2] / "docs" / "other-nodes.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(jupyter_gpu_scheduler_\w+)` \|", guide, re.MULTILINE)) == exported
 
 
 @pytest.mark.parametrize("name", ["jupyter-gpu.json", "jupyter-gpu-use.json"])

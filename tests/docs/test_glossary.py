@@ -14,7 +14,8 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (?!term |---)([^|]+) \| ([^|]+) \|$", GLOSSARY, re.MULTILINE)
 """Terms and meanings."""
 READERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/index.md", "docs/architecture.md")]
-PAGES = [*READERS, *(ROOT / "docs" / f"{name}-guide.md" for name in ("user", "admin", "cluster"))]
+GUIDES = ("user-guide", "admin-guide", "cluster-guide", "run-elsewhere", "other-nodes", "lending")
+PAGES = [*READERS, *(ROOT / "docs" / f"{name}.md" for name in GUIDES)]
 SOURCES = [path for package in ("jupyter_gpu", "scheduler", "node_plugin") for path in (ROOT / package).rglob("*.py")]
 
 
