@@ -38,7 +38,16 @@ export class BadAnswerError extends Error {
 }
 
 /** Options that the server keeps from the last request unless they are set. */
-const OPTIONS = ['each', 'memory', 'model', 'vendor', 'topology', 'placement', 'priority', 'lendable'];
+const OPTIONS = [
+  'each',
+  'memory',
+  'model',
+  'vendor',
+  'topology',
+  'placement',
+  'priority',
+  'lendable'
+];
 
 /** A request for GPUs, as it is sent: an amount, and the options to change. Other options stay as they are. */
 export interface IRequest {
