@@ -27,7 +27,7 @@ _CASES = ((0.1, 1), (0.2, 1), (0.3, 1), (0.4, 1), (0.2, 10))
 """Part of its share that each owner uses, and milliseconds of the guest's kernels."""
 _GUEST_MEMORY = 8 << 30
 _STEPS = (0.618, 0.414)
-"""Of the pauses of each owner: their bursts are to meet by chance alone."""
+"""Steps of the pauses of each owner: their bursts are to meet by chance alone."""
 
 
 def run() -> Sequence[Figure]:

@@ -15,7 +15,7 @@ _ROOM = 16384
 _PAGE = 2 << 20
 _LOCATION = struct.pack("<ii", 1, 0)
 _HANDLE_PROPERTIES = struct.pack("<ii", 1, 0) + _LOCATION
-"""Of cuMemCreate and cuMemPoolCreate: pinned memory of the first GPU, not to be shared."""
+"""Properties for cuMemCreate and cuMemPoolCreate: pinned memory of the first GPU, not to be shared."""
 _NUMBERS = {
     "numDependencies": 0, "numExtensions": 0, "numEdges": 0, "count": 1, "numOps": 1, "sharedMemBytes": 0,
     "bytesize": _PAGE, "size": _PAGE, "bytes": _PAGE, "offset": 0, "alignment": 0, "addr": 0, "flags": 0, "Flags": 0,

@@ -221,7 +221,7 @@ def child(state: str, names: Sequence[str]) -> None:
 
 
 class _Answers:
-    """What is known of each function in one state."""
+    """The known answers of each function in one state."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, Any]] = {}

@@ -30,7 +30,7 @@ GIB = 2**30
 _HUGE = 14
 """`MADV_HUGEPAGE`."""
 _PROPERTIES = (ctypes.c_int * 8)(1, 0, 1, 0)
-"""Of cuMemCreate: pinned, not to be shared, on the first GPU."""
+"""Properties for cuMemCreate: pinned, not to be shared, on the first GPU."""
 _ACCESS = (ctypes.c_int * 3)(1, 0, 3)
 
 

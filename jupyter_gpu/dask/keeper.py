@@ -127,4 +127,4 @@ async def _is_done(address: str, working: bool, dask_scheduler: Any) -> bool:
 
 
 _moving: set[asyncio.Task[Any]] = set()
-"""What runs in the scheduler, so that it is not forgotten."""
+"""Tasks that run in the scheduler, so that they are not forgotten."""

@@ -8,12 +8,12 @@ from pathlib import Path
 import psutil
 
 GROUPS = Path("/sys/fs/cgroup")
-"""Where the system shows control groups, of the first (a folder for each controller) or the second version."""
+"""The folder of control groups, of the first (a folder for each controller) or the second version."""
 FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Of each version: the files with limit and use, and the field of ``memory.stat`` that can be had back."""
+"""For each version, the files with limit and use, and the field of ``memory.stat`` that can be had back."""
 
 
 def free() -> int:

@@ -83,7 +83,7 @@ def test_results_move_some_at_a_time(sizes: dict[Hashable, int]) -> None:
     ],
 )
 def test_what_can_be_kept(sizes: dict[Hashable, int], actors: int, free: int, why: str) -> None:
-    """Whatever is left beside a second copy of what moves."""
+    """Results are kept while memory is left for a second copy of what moves."""
     assert bool(refusal(sizes, actors, free)) == bool(why)
     assert why in refusal(sizes, actors, free)
 

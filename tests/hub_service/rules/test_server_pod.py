@@ -166,7 +166,7 @@ def test_request_above_the_users_limit_is_refused() -> None:
 
 
 def test_own_worker_is_no_other_server() -> None:
-    """What a server has on other nodes is its own: it may ask for that again."""
+    """A server may ask again for what it has on other nodes: that is its own."""
     limit = replace(LIMITED, milli=0, with_workers=LimitWithWorkers(2000, 2000, LIMITED.source))
     limited = {ALLOCATED: encode(allocated([0], limit=limit))}
     server_pod.check(pod(annotations=limited), Requested(2, Wish(2000)))

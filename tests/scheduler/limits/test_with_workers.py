@@ -48,7 +48,7 @@ numbers = st.lists(st.integers(0, 3), unique=True)
 def test_a_notebook_alone_with_its_workers_may_wish_up_to_its_limit(
     own: list[int], there: Sequence[int], cuts: list[int], others: list[int]
 ) -> None:
-    """Whatever workers have or still close; what other servers hold is taken off, and nothing else."""
+    """GPUs that workers have or still close count for nothing; only what other servers hold is taken off."""
     first, second = sorted(cuts)
     workers = [_worker("w1", there[:first]), _worker("w2", there[first:second], there[second:])]
     mine = [pod("x", wants=len(own), has=own, node="a"), *workers]
@@ -109,7 +109,7 @@ def test_a_maximum_of_memory_counts_for_both(pods: list[PodState], most: int, mi
 
 
 def test_memory_that_is_left_counts_for_both() -> None:
-    """What a worker has of it is no other server's."""
+    """A worker's memory is no other server's."""
     pods = [pod("x", wants=1, has=[0], node="a"), _worker("w", [10])]
     assert _told(pods, OwnerLimits(memory=Maximum(120 * GIB, GROUP)))["x"].memory is None
     pods = [*pods, pod("y", wants=1, has=[11], node="h")]

@@ -250,7 +250,7 @@ def test_policy_without_weights_rates_all_places_alike() -> None:
 
 
 def test_best_pairs_alone_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of equals the first by name; of two nodes that have the GPUs each may take the pod with those of the other."""
+    """Equals are ordered by name; of two nodes that have the GPUs each may take the pod with those of the other."""
     monkeypatch.setattr(module, "MOST", 2)
     full = {"1": node("s"), "2": node("s"), "3": node("t"), "4": node("s", used=64), "5": node("t")}
     snapshot = cluster({"1": 0, "2": 1, "3": 0, "4": 0, "5": 1}, about=full)

@@ -42,7 +42,7 @@ class PodBound:
     """Bytes that the owner's other pods leave, where some GPU that the pod can get has more."""
     models: list[tuple[str, int]] = field(default_factory=list)
     together: PodBound | None = None
-    """Where it ends for the pod and its workers as one; ``None``: it has no worker that holds GPUs."""
+    """The end for the pod and its workers as one; ``None``: it has no worker that holds GPUs."""
 
     def keep(self, milli: int) -> None:
         """Bound the allowance alone: no maximum is the reason."""

@@ -26,7 +26,7 @@ class PodNodes:
         self._read: int | None = None
         self._locations: dict[Location, Location] = {}  # one object for each, as that is compared faster
         self.about: dict[str, tuple[Location, int] | None] = {}
-        """Where each node is that was asked for, and its points in billionths; ``None``: it can't take such a pod."""
+        """Location and points (in billionths) of each node that was asked for; ``None``: it cannot take such a pod."""
         self._order: dict[Location, list[tuple[int, str]]] = {}  # negated points and names
 
     def by_location(self) -> Iterable[tuple[Location, Sequence[tuple[int, str]]]]:
