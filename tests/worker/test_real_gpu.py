@@ -340,8 +340,9 @@ def test_dask_with_arrays_of_cupy(kernel: Kernel) -> None:
     )
     code = (
         "import dask.array as da\ndata = da.random.default_rng(1).random((4000, 4000), chunks=1000)\n"
-        "there = data.map_blocks(lambda block: __import__('cupy').asarray(block))\n"
-        "sums = (there @ there.T).sum(axis=0).map_blocks(lambda block: block.get()).compute()\n"
+        # Without `meta` Dask calls the function once here, to see what comes, and so starts CUDA in the notebook.
+        "there = data.map_blocks(lambda block: __import__('cupy').asarray(block), meta=numpy.empty((0, 0)))\n"
+        "sums = (there @ there.T).sum(axis=0).map_blocks(lambda block: block.get(), meta=numpy.empty(0)).compute()\n"
         "here = data.compute(scheduler='threads')\n"
         "same = bool(numpy.allclose(sums, (here @ here.T).sum(axis=0)))\n"
         "print(json.dumps([first, time.perf_counter() - began, same]))"
