@@ -37,6 +37,9 @@ COMMAND = "scripts/bench lending"
 GOAL = 1.072
 """The most that an owner may wait beside a guest, as a multiple of what it waits without one."""
 OWNERS = ("ann", "bob")
+OWNERS_KERNEL = 250
+"""Microseconds of their kernels."""
+Bursts = Sequence[tuple[int, int]]
 GUEST = "eve"
 GPU = "GPU-0"
 ROUNDS, SECONDS = 6, 4.0
@@ -61,10 +64,11 @@ def run() -> Sequence[Figure]:
 
 def _simulated(part: float, kernel: int) -> Iterator[Figure]:
     """Compare two owners of half a GPU that use ``part`` of it on average, in bursts, without and with a guest."""
-    drawn = [[_simulate(part, number, guest=guest) for guest in (None, kernel)] for number in range(DRAWINGS)]
+    sets = [drawn(part, number, _SIMULATED) for number in range(DRAWINGS)]
+    uses = [[simulate(bursts, _SIMULATED, guest=guest) for guest in (None, kernel)] for bursts in sets]
     name = f"lending: owners at {part:.0%} of their shares, guest with kernels of {kernel // _MS} ms"
     for at in (50, 99):
-        pairs = [[percentile(_waits(uses), at) for uses in pair] for pair in drawn]
+        pairs = [[percentile(waits(use), at) for use in pair] for pair in uses]
         before, after = (mean(values) for values in zip(*pairs, strict=True))
         goal = GOAL * before if at == 99 else None
         yield Figure(f"{name}: wait, p{at} (simulated)", "ms", after, COMMAND, goal, before)
@@ -72,27 +76,30 @@ def _simulated(part: float, kernel: int) -> Iterator[Figure]:
             ratios = [longer / shorter for shorter, longer in pairs]
             off = 100 * _T * stdev(ratios) / DRAWINGS**0.5
             yield Figure(f"{name}: 95 % interval of the ratio of these, each way (simulated)", "%", off, COMMAND)
-    before, after = (mean(percentile(_times(pair[at]), 99) for pair in drawn) for at in (0, 1))
+    before, after = (mean(percentile(_times(pair[at]), 99) for pair in uses) for at in (0, 1))
     yield Figure(f"{name}: wait and burst, p99 (simulated)", "ms", after, COMMAND, None, before)
     whole = DRAWINGS * _SIMULATED * 1_000_000
-    idle = 100 - 100 * sum(use.work for without, _ in drawn for use in without.values()) / whole
-    used = 100 * sum(with_it[GUEST].work for _, with_it in drawn) / whole
+    idle = 100 - 100 * sum(use.work for without, _ in uses for use in without.values()) / whole
+    used = 100 * sum(with_it[GUEST].work for _, with_it in uses) / whole
     yield Figure(f"{name}: time that it has, of what they leave (simulated)", "%", used, COMMAND, None, idle)
 
 
-def _simulate(part: float, number: int, *, guest: int | None) -> Mapping[str, ProgramUse]:
-    """Run the owners of that drawing, beside a guest with kernels of that length, one in flight, if any."""
-    long = part * 50 * _MS
-    programs = {name: SimulatedProgram(500, _bursts(f"{name} {number}", long), 250, silent=True) for name in OWNERS}
-    more = {GUEST: hog(0, _SIMULATED, guest, lead=0)} if guest else {}
-    return Simulation(programs | more, Timing(), handover=100).run(_SIMULATED * 1_000_000)
+def simulate(bursts: Mapping[str, Bursts], seconds: int, *, guest: int | None) -> Mapping[str, ProgramUse]:
+    """Run the owners' bursts, beside a guest with kernels of that length, one in flight, if any."""
+    programs = {name: SimulatedProgram(500, jobs, OWNERS_KERNEL, silent=True) for name, jobs in bursts.items()}
+    more = {GUEST: hog(0, seconds, guest, lead=0)} if guest else {}
+    return Simulation(programs | more, Timing(), handover=100).run(seconds * 1_000_000)
 
 
-def _bursts(seed: str, long: float) -> tuple[tuple[int, int], ...]:
-    """Draw one burst for each period, at any moment of it."""
-    draw = random.Random(seed)
-    moments = (100 * _MS * number + draw.randrange(100 * _MS) for number in range(10 * _SIMULATED))
-    return tuple((moment, max(250, round(draw.gammavariate(2, long / 2)))) for moment in moments)
+def drawn(part: float, number: int, seconds: int) -> dict[str, Bursts]:
+    """Draw one burst of each owner for each period, at any moment of it: (moment, GPU time), in microseconds."""
+    return {name: tuple(_bursts(random.Random(f"{name} {number}"), part * 50 * _MS, seconds)) for name in OWNERS}
+
+
+def _bursts(draw: random.Random, long: float, seconds: int) -> Iterator[tuple[int, int]]:
+    for period in range(10 * seconds):
+        moment = 100 * _MS * period + draw.randrange(100 * _MS)
+        yield moment, max(OWNERS_KERNEL, round(draw.gammavariate(2, long / 2)))
 
 
 def _times(uses: Mapping[str, ProgramUse]) -> list[float]:
@@ -100,7 +107,8 @@ def _times(uses: Mapping[str, ProgramUse]) -> list[float]:
     return [time / _MS for name in OWNERS for time in uses[name].times]
 
 
-def _waits(uses: Mapping[str, ProgramUse]) -> list[float]:
+def waits(uses: Mapping[str, ProgramUse]) -> list[float]:
+    """Return how long each burst waited from its moment until its first kernel ran, in ms."""
     return [wait / _MS for name in OWNERS for wait in uses[name].waits]
 
 
@@ -108,13 +116,13 @@ def _waits(uses: Mapping[str, ProgramUse]) -> list[float]:
 
 
 def _real() -> Iterator[Figure]:
-    waits: dict[bool, list[float]] = {False: [], True: []}
+    found: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder, _program("serve", folder):
         for number in range(2 * ROUNDS):
             guest = number % 4 in (1, 2)  # a drift of the machine meets both
-            waits[guest] += _round(Path(folder), number, guest=guest)
+            found[guest] += _round(Path(folder), number, guest=guest)
     for at in (50, 99):
-        before, after = (percentile(waits[guest], at) for guest in (False, True))
+        before, after = (percentile(found[guest], at) for guest in (False, True))
         name = f"lending: owners wait beside a guest, p{at} (server, programs of their own)"
         yield Figure(name, "ms", after, COMMAND, GOAL * before if at == 99 else None, before)
 

@@ -4,9 +4,11 @@
 
 It says `ready` once it is warm. Each line of input is JSON, and so is its answer:
 
-    {"burst": 5, "every": 0.1, "seconds": 3, "step": 0.6, "per": …}   µs of each burst to its first end, its last
-    {"kernel": 1000, "seconds": 3, "per": …}   how many kernels of so many microseconds ended
+    {"bursts": [[0, 20], …], "kernel": 250, "per": …}   µs until each burst's first kernel ran, its last one ended
+    {"guest": 1000, "seconds": 3, "per": …}   how many kernels of so many microseconds ended
     {"cycles": 1}   how many of the GPU's cycles are a microsecond: `per` of the others
+
+A burst is its moment, in microseconds from the line, and its number of kernels.
 """
 
 import json
@@ -29,7 +31,7 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        answer = measured() if "cycles" in asked else guest(**asked) if "kernel" in asked else owner(**asked)
+        answer = measured() if "cycles" in asked else guest(**asked) if "seconds" in asked else owner(**asked)
         print(json.dumps(answer), flush=True)
 
 
@@ -46,27 +48,27 @@ def measured() -> Any:
     return 300e6 / (ends[0].elapsed_time(ends[1]) * 1000)
 
 
-def owner(burst: int, every: float, seconds: float, step: float, per: float) -> list[list[float]]:
-    """Run bursts of kernels of a millisecond; programs with different steps meet by chance alone."""
-    first, cycles, found = torch.cuda.Event(), int(1000 * per), []
-    number, begin = 0, time.monotonic()
-    end = begin + seconds
-    while begin < end:
-        torch.cuda._sleep(cycles)
-        first.record()
-        first.synchronize()
-        began = time.monotonic() - begin
-        for _ in range(burst - 1):
+def owner(bursts: list[tuple[int, int]], kernel: float, per: float) -> list[list[float]]:
+    """Run each burst at its moment, or when the one before has ended."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    cycles, found, begin = int(kernel * per), [], time.monotonic()
+    for moment, kernels in bursts:
+        due = begin + moment / 1e6
+        if (pause := due - time.monotonic()) > 0:
+            time.sleep(pause)
+            due = time.monotonic()  # that the machine wakes it late is no wait for the GPU
+        for number in range(kernels):
             torch.cuda._sleep(cycles)
-        torch.cuda.synchronize()
-        found.append([began * 1e6, (time.monotonic() - begin) * 1e6])
-        number += 1
-        time.sleep(max(0.0, begin + every * (0.6 + 0.8 * (number * step % 1)) - time.monotonic()))
-        begin = time.monotonic()
+            if not number:
+                first.record()
+        last.record()
+        last.synchronize()
+        took = (time.monotonic() - due) * 1e6
+        found.append([took - first.elapsed_time(last) * 1000 - kernel, took])
     return found
 
 
-def guest(kernel: float, seconds: float, per: float) -> Any:
+def guest(guest: float, seconds: float, per: float) -> Any:
     """Keep work on the GPU, some kernels deep."""
     marks = [torch.cuda.Event() for _ in range(_DEPTH)]
     done, end = 0, time.monotonic() + seconds
@@ -74,7 +76,7 @@ def guest(kernel: float, seconds: float, per: float) -> Any:
         mark = marks[done % _DEPTH]
         if done >= _DEPTH:
             mark.synchronize()
-        torch.cuda._sleep(int(kernel * per))
+        torch.cuda._sleep(int(guest * per))
         mark.record()
         done += 1
     ended = done - sum(not mark.query() for mark in marks)
