@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from heapq import merge
-from itertools import islice
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
@@ -56,6 +55,7 @@ class PairChooser:
         self._terms = Terms(rules, {})
         self._indexes: dict[Hashable, _Index] = {}
         self._pod_nodes: dict[Hashable, PodNodes] = {}
+        self._asked: tuple[PodState, PodState] | None = None  # the new pod that was asked for last, and its worker
 
     def for_running(self, pod: PodState, wish: Wish, without: Collection[str] = ()) -> Pair | None:
         """Return the best other node for all of ``wish``, which is a part of what a running pod wants.
@@ -105,14 +105,18 @@ class PairChooser:
             return []
         known = self._nodes_for(pod, names)
         streams: list[Iterator[tuple[int, str]]] = []
+        heads: list[tuple[int, str, int]] = []  # of each stream what is next, and its number
         for location, nodes in known.by_location():
             found, beside = index.beside(location)
             assert found, "there is a node, and so a best one"
+            heads.append((nodes[0][0] - beside, "", len(streams)))  # no node there costs less
             streams.append(_ordered(nodes, names, found.node, beside))
             if found.node in names and (about := known.about[found.node]) and about[0] == location:
                 other, beside = index.beside(location, found.node)
-                streams.append(iter([(-about[1] - beside, found.node)] if other else ()))
-        return [name for _, name in islice(merge(*streams), most)]
+                if other:
+                    heads.append((-about[1] - beside, found.node, len(streams)))
+                    streams.append(iter(()))
+        return _merged(heads, streams, most)
 
     def givers(self, pod: PodState) -> int:
         """Return how many nodes can give a pod all of its GPUs by a worker now."""
@@ -147,7 +151,9 @@ class PairChooser:
         wish = wanted(pod)
         if wish is None or wish.placement == LOCAL or unacceptable(pod):
             return None
-        return self._index(worker_of(pod, wish, self._rules))
+        if self._asked is None or self._asked[0] is not pod:  # one pod is asked for several times in turn
+            self._asked = pod, worker_of(pod, wish, self._rules)
+        return self._index(self._asked[1])
 
     def _own(self, pod: PodState, names: Iterable[str], uplinks: Uplinks) -> Iterator[_Candidate]:
         """Yield the nodes that can take the pod and give it the GPUs."""
@@ -254,7 +260,8 @@ class _Index:
             if location[:2] not in self._others:
                 self._others[location[:2]] = self.nearest.others(location, points)
             best = self.nearest.best_beside(location, self._others[location[:2]], points)
-        found = (best, self._terms.switch(self.uplinks.use(location)) - best.cost) if best else (None, 0)
+        added = self._terms.switch(self.uplinks.use(location)) if self._terms.weigh_uplinks else 0
+        found = (best, added - best.cost) if best else (None, 0)
         if not without:
             self._beside[location] = found
         return found
@@ -266,7 +273,7 @@ class _Index:
         if changed is None:
             self._forget()
             changed = set(self._snapshot.nodes())
-        if changed is not None and not changed and worker == self._last:
+        if changed is not None and not changed and (worker is self._last or worker == self._last):
             return  # one pod is asked for several times in turn
         self._read, self._last = changes.last, worker
         self._others.clear()
@@ -339,3 +346,23 @@ def _ordered(
     for cost, name in nodes:
         if name in names and name != without:
             yield cost - points, name
+
+
+def _merged(heads: list[tuple[int, str, int]], streams: Sequence[Iterator[tuple[int, str]]], most: int) -> list[str]:
+    """Return the names of the least of all streams, but no more than ``most``.
+
+    ``heads``: of each stream either its first, which it then yields no more, or a cost that is not above that one's,
+    without a name. So what is beyond ``most`` is not asked for.
+    """
+    heapify(heads)
+    found: list[str] = []
+    while heads and len(found) < most:
+        _, name, number = heads[0]
+        if name:
+            found.append(name)
+        following = next(streams[number], None)
+        if following:
+            heapreplace(heads, (*following, number))
+        else:
+            heappop(heads)
+    return found

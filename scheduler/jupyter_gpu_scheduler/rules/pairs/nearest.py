@@ -8,7 +8,8 @@ switch counts for all its nodes: it is added to the switch, and changes no node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jupyter_gpu.model.service import Relation
@@ -26,6 +27,9 @@ class Rated(NamedTuple):
     node: str
 
 
+_NO_NODES: Mapping[Location, Rated] = MappingProxyType({})
+
+
 class Nearest:
     """Nodes by location; adding, changing and removing one costs about the same whatever the number of nodes."""
 
@@ -33,7 +37,8 @@ class Nearest:
         self._known: dict[str, tuple[Location, Rated]] = {}
         self._on: dict[Location, list[Rated]] = {}  # the nodes of each switch, best first
         self._best: dict[tuple[str, str], list[tuple[Rated, Location]]] = {}  # the best of each switch, likewise
-        self._added: dict[tuple[str, str], int] = {}  # to all nodes of a switch
+        self._same: dict[tuple[str, ...], dict[Location, Rated]] = {}  # those again, by key and switch, in all zones
+        self._added: dict[tuple[str, ...], int] = {}  # to all nodes of a switch
 
     def put(self, location: Location, rated: Rated) -> None:
         """Add a node, or replace what is known of it."""
@@ -62,7 +67,7 @@ class Nearest:
         switch = location[1:]
         if self._added.get(switch, 0) == points:
             return
-        same = [other for other in self._on if other[1:] == switch]
+        same = tuple(self._same.get(switch, ()))
         for other in same:
             self._leave(other)
         self._added[switch] = points
@@ -97,14 +102,12 @@ class Nearest:
         self, location: Location, others: Iterable[tuple[Rated, Location]], points: Callable[[Relation], int]
     ) -> Rated | None:
         """Return what `best` does if no node is left out; ``others``: those of the location's zone and key."""
-        near = [Location(zone, *location[1:]) for zone, key in self._best if key == location.key]
-        best = next((rated for rated, there in others if there not in near), None)
-        added = self._added.get(location[1:], 0)
-        for there in near:
-            if first := next(iter(self._on.get(there, ())), None):
-                cost = first.cost - added - points(relate(location, there))
-                if best is None or (cost, *first[1:]) < best:
-                    best = Rated(cost, first.growth, first.node)
+        switch = location[1:]
+        best = next((rated for rated, there in others if there[1:] != switch), None)
+        for there, rated in self._same.get(switch, _NO_NODES).items():
+            cost = rated.cost - points(relate(location, there))
+            if best is None or (cost, *rated[1:]) < best:
+                best = Rated(cost, rated.growth, rated.node)
         return best
 
     def _candidates(self, location: Location, without: Collection[str]) -> Iterator[tuple[Location, Rated]]:
@@ -137,11 +140,17 @@ class Nearest:
             del bests[bisect_left(bests, (self._with_added(location, nodes[0]), location))]
             if not bests:
                 del self._best[location[:2]]
+            same = self._same[location[1:]]
+            del same[location]
+            if not same:
+                del self._same[location[1:]]
 
     def _enter(self, location: Location) -> None:
         nodes = self._on.get(location)
         if nodes:
-            insort(self._best.setdefault(location[:2], []), (self._with_added(location, nodes[0]), location))
+            rated = self._with_added(location, nodes[0])
+            insort(self._best.setdefault(location[:2], []), (rated, location))
+            self._same.setdefault(location[1:], {})[location] = rated
 
     def _with_added(self, location: Location, rated: Rated) -> Rated:
         return rated._replace(cost=rated.cost - self._added.get(location[1:], 0))
