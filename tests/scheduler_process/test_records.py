@@ -82,6 +82,14 @@ def test_pod_is_read_whole() -> None:
     assert not record.opaque
 
 
+def test_version_with_nothing_new_but_a_decision_is_known_as_such() -> None:
+    """So what was decided is not decided again; a new wish is, and the end of a pod."""
+    before = read_pod(a_pod({REQUESTED: "1"}))
+    assert read_pod(a_pod({REQUESTED: "1", ALLOCATED: GIVEN}, resourceVersion="8")).is_decided(before)
+    assert not read_pod(a_pod({REQUESTED: "2", ALLOCATED: GIVEN}, resourceVersion="8")).is_decided(before)
+    assert not read_pod(a_pod({REQUESTED: "1"}, deletionTimestamp="2026-01-02T03:05:05Z")).is_decided(before)
+
+
 def test_unreadable_annotations_fail_closed() -> None:
     """An unreadable wish is a fault, an unreadable decision is none, and an unreadable `attached` closes the node."""
     assert read_pod(a_pod({REQUESTED: "{"})).state.fault

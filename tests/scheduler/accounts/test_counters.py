@@ -157,6 +157,14 @@ def test_users_for_whom_there_is_no_room_are_counted_together() -> None:
     assert dict(counters.values(9 * SECOND))[Series("held", "", OTHERS, "A100", "owned")] == 3.0
 
 
+def test_same_rates_again_change_nothing() -> None:
+    """A pod that holds what it held goes on counting, and once."""
+    counters = Counters()
+    counters.put("a", {series("held"): 1000}, 0)
+    counters.put("a", {series("held"): 1000}, SECOND)
+    assert dict(counters.values(3 * SECOND)) == {series("held"): 3.0}
+
+
 def test_series_that_has_rested_makes_room() -> None:
     """A user who was away for long is forgotten for another, and one who is there is not."""
     counters = Counters(most=2)

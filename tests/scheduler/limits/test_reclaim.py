@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
+from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
@@ -36,6 +36,11 @@ def _reclaimed(
 ) -> dict[str, int]:
     found = world(inventory(gpus, island=2, models=["A100", "H100"]), pods)
     return reclaimed(found, NODE, lambda owner: limits.get(owner.name, OwnerLimits()), guarantees=guarantees)
+
+
+def _told_to_give_back(state: PodState) -> PodState:
+    assert state.allocated
+    return replace(state, allocated=replace(state.allocated, reason=Reason.LIMIT_EXCEEDED))
 
 
 ANN = _of("ann", pod("a", wants=2, has=[0, 1]))
@@ -65,6 +70,12 @@ CASES: dict[str, tuple[int, list[PodState], dict[str, OwnerLimits], dict[str, in
         [ANN, BOB, _of("cid", pod("c", wants=0, has=[], draining=[2]))],
         {},
         {},
+    ),
+    "what drains because it was reclaimed is for any pod": (
+        3,
+        [ANN, BOB, _of("cid", _told_to_give_back(pod("c", wants=0, has=[], draining=[2])))],
+        {},
+        {"c": 1000},
     ),
     "of the one with the most for the weight": (
         5,

@@ -11,7 +11,9 @@ import pytest
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.errors import BackendUnavailable, GpuError, Infeasible, InvalidRequest, LimitExceeded, NoCapacity
 from jupyter_gpu.model.gpu import Gpu
-from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.new_pods.admit import Admission, admit, allocate
+from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from tests.builders import allocated, by_index, cluster, facts, inventory, new, pod, requested
@@ -58,6 +60,14 @@ GRANTED: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, Any], di
         {1: 1000},
     ),
 }
+
+
+def test_own_node_that_has_the_gpus_gives_them_also_to_a_pod_that_may_have_others() -> None:
+    """The Binding then names no part of another node."""
+    snapshot = cluster({"1": 1, "2": 1})
+    me = replace(new("me", wants=1), anywhere=True)
+    found = admit(snapshot, PairChooser(snapshot, PairPolicy()), me, "2")
+    assert found == Admission(allocate(snapshot, me, "2"))
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in GRANTED.items()])

@@ -413,6 +413,21 @@ def test_kinds_of_wishes_are_forgotten_in_the_end() -> None:
     assert len(chooser._indexes) == KINDS
 
 
+def test_best_nodes_beside_others_are_asked_for_in_order() -> None:
+    """Those on the switch of GPUs first, then by name; a node with GPUs is beside another one, if there is any."""
+    me = replace(new("me", wants=2), anywhere=True)
+    snapshot = racks([("1", "2"), ("3", "4", "5"), ("6",)], {"1": 1, "3": 2, "5": 2})
+    chooser = PairChooser(snapshot, rules({"relation": 5}))
+    for most in range(8):
+        assert chooser.best_beside(me, "654321", most) == list("345126")[:most]
+    assert chooser.best_beside(me, "62", 9) == ["2", "6"]
+    snapshot.put_node("5", (), snapshot.facts("5"))
+    for most in range(8):
+        assert chooser.best_beside(me, "654321", most) == list("45126")[:most]
+    snapshot.remove_node("3")
+    assert chooser.best_beside(me, "654321", 9) == []
+
+
 def test_worker_goes_only_where_kube_scheduler_can_place_it() -> None:
     """Beside the workers that are promised there, which have no pod yet; and where taints do not keep it out."""
     taints = frozenset({Taint("gpu", "", "NoSchedule")})

@@ -48,3 +48,17 @@ def test_best_of_all_is_found_by_what_nodes_of_one_zone_and_key_share() -> None:
     assert nearest.best_beside(here, others, points) == Rated(-10, 0, "a")
     nearest.add(here, 9)
     assert nearest.best_beside(here, nearest.others(here, points), points) == Rated(-14, 0, "b")
+
+
+def test_switch_of_two_zones_is_one_switch() -> None:
+    """Its best node is found in either zone, also once the other one has no node there any more."""
+    nearest, points = Nearest(), POINTS.__getitem__
+    east, west = Location("z", "k", "s"), Location("y", "k", "s")
+    nearest.put(east, Rated(0, 0, "a"))
+    nearest.put(west, Rated(-1, 0, "b"))
+    for gone, cost, left in (("b", -30, "a"), ("a", -31, "b")):
+        nearest.put(east, Rated(0, 0, "a"))
+        nearest.put(west, Rated(-1, 0, "b"))
+        assert nearest.best_beside(east, nearest.others(east, points), points) == Rated(-31, 0, "b")
+        nearest.remove(gone)
+        assert nearest.best_beside(east, nearest.others(east, points), points) == Rated(cost, 0, left)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
 from jupyter_gpu_scheduler.rules.queue.repair import repair
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
@@ -54,6 +56,24 @@ def test_replacing_and_removing_a_pod_leaves_nothing_behind() -> None:
     assert snapshot.free(uuid(1)) == 1000
     assert snapshot.pod("a") is None
     assert snapshot.pods("node") == ()
+
+
+def test_shown_pod_replaces_the_one_before_wherever_it_is_found() -> None:
+    """Among all, on its node and of its owner; and where it lacks GPUs, among those that do."""
+    for wants in (1, 2):
+        snapshot = world(1, [pod("a", wants=wants, has=[0])])
+        before = snapshot.pod("a")
+        assert before
+        assert before.lacks_gpus is (wants == 2)
+        after = replace(before, pod_limit=PodLimit(1000, 1000, Source(SourceKind.USER, "ann")))
+        snapshot.show(after)
+        found = (
+            snapshot.pod("a"),
+            *snapshot.pods("node"),
+            *snapshot.owned(after.owner),
+            *snapshot.unserved(after.owner),
+        )
+        assert found == (after,) * (2 + wants)
 
 
 def test_a_pod_that_changes_its_node_is_on_one_node_only() -> None:

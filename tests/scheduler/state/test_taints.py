@@ -40,6 +40,11 @@ def test_toleration_is_for_some_taints(toleration: dict[str, str], fits: bool) -
     assert tolerated(more, read_tolerations({"tolerations": [toleration]})) is (toleration == {"operator": "Exists"})
 
 
+def test_odd_items_among_others_count_for_nothing() -> None:
+    """What is beside them is read."""
+    assert read_taints({"taints": [None, "gpu", GPU]}) == {Taint(*GPU.values())}
+
+
 def test_only_what_keeps_pods_out_is_read() -> None:
     """Neither a preference, nor what Kubernetes adds to each pod so that it stays on a node that fails."""
     assert not read_taints({"taints": [{**GPU, "effect": "PreferNoSchedule"}, {"effect": "NoSchedule"}]})
