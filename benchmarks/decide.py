@@ -75,9 +75,18 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
         goal=goal,
         baseline=again,
     )
-    by_kind = [
+    by_kind = _by_kind(f"{nodes:,} nodes", nodes, kinds)
+    if nodes == max(_GOALS):
+        *_, kinds = _new_pods(chance, snapshot, list(inventories), switches=True)
+        by_kind += _by_kind(f"{nodes:,} nodes on {-(-nodes // _RACK)} switches", nodes, kinds)
+    return [resize, new, apart, *by_kind, *_pairs(chance, snapshot, list(inventories))]
+
+
+def _by_kind(what: str, nodes: int, kinds: Sequence[tuple[list[float], list[float]]]) -> list[Figure]:
+    """Return how many times of the CPU's time pairs take, by kind of wish."""
+    return [
         Figure(
-            f"pairs: {words} with GPUs of any node, {nodes:,} nodes, against the same without",
+            f"pairs: {words} with GPUs of any node, {what}, against the same without",
             "times of the CPU",
             percentile(remote, 50) / percentile(without, 50),
             _COMMAND,
@@ -85,7 +94,6 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
         )
         for words, (without, remote) in zip(_WORDS, kinds, strict=True)
     ]
-    return [resize, new, apart, *by_kind, *_pairs(chance, snapshot, list(inventories))]
 
 
 def _wish(chance: random.Random) -> Wish:
@@ -130,26 +138,27 @@ def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> fl
 
 
 def _new_pods(
-    chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]
+    chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str], *, switches: bool = False
 ) -> tuple[list[float], list[float], list[float], list[tuple[list[float], list[float]]]]:
     """Return the milliseconds of filter and prioritize, for wishes that are new, for those asked before, and for pairs.
 
     Last, the seconds of the CPU by kind of wish, without and with pairs.
 
     Each pod is bound to its best node, so what was computed for that node is void for the next. Pods that may have GPUs
-    of any node are asked for in turn with those that may not.
+    of any node are asked for in turn with those that may not. ``switches``: nodes have labels that name theirs.
     """
     policy, rules = Policy(), PairPolicy()
     chooser = PairChooser(snapshot, rules)
-    for name in names:
-        snapshot.put_node(name, snapshot.gpus(name) or (), _FACTS)
+    _place(snapshot, names, switches=switches)
     first: list[float] = []
     again: list[float] = []
     anywhere: list[float] = []
     kinds: list[tuple[list[float], list[float]]] = [([], []) for _ in _KINDS]
     for number in range(2 * _NEW):
         wish, apart = _KINDS[number // 2 % len(_KINDS)], bool(number % 2)
-        pod = PodState(f"new-{number}", requested=Requested(1, wish), asks={CPU: 1000}, created=chance.random())
+        pod = PodState(
+            f"new-{switches:d}-{number}", requested=Requested(1, wish), asks={CPU: 1000}, created=chance.random()
+        )
         pod = replace(pod, anywhere=apart)
         began, began_cpu = time.perf_counter(), time.process_time()
         if apart:
@@ -176,9 +185,7 @@ def _new_pods(
 def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]) -> list[Figure]:
     """Measure the choice of a pair after one change; the baseline examines all nodes anew."""
     rules = PairPolicy()
-    for number, name in enumerate(names):
-        labelled = replace(_FACTS, labels={SWITCH_KEYS[0]: f"switch-{number // _RACK}"})
-        snapshot.put_node(name, snapshot.gpus(name) or (), labelled)
+    _place(snapshot, names, switches=True)
     chooser = PairChooser(snapshot, rules)
     running: list[float] = []
     new: list[float] = []
@@ -208,6 +215,13 @@ def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str
         Figure.of(f"pair: other node for a running pod, {nodes}", "ms", running, _COMMAND, baseline=anew),
         Figure.of(f"pair: both nodes for one new pod, {nodes}", "ms", new, _COMMAND),
     ]
+
+
+def _place(snapshot: ClusterSnapshot, names: Sequence[str], *, switches: bool) -> None:
+    """Put the nodes on switches, or on none that is known."""
+    for number, name in enumerate(names):
+        labels = {SWITCH_KEYS[0]: f"switch-{number // _RACK}"} if switches else {}
+        snapshot.put_node(name, snapshot.gpus(name) or (), replace(_FACTS, labels=labels))
 
 
 def _rebuild(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState], node: str) -> float:

@@ -21,6 +21,7 @@ from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.queue.candidates import has_resources, unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
+from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.taints import tolerated
@@ -248,6 +249,8 @@ class _Index:
         self.nearest = Nearest()
         self.uplinks = Uplinks(self._snapshot, self._rules.network)
         self._behind: dict[str, Fit] = {}  # nodes that could serve the wish if no other pod waited there
+        self._last_rank: Rank | None = None  # no pod that waits on any of these comes after it
+        self._was_last = False  # whether all of them came before the pod for whom the index is up to date
 
     def beside(self, location: Location, without: str = "") -> _Beside:
         """Return the best node but one for the GPUs of a pod at a location, and the points beside the pod node's."""
@@ -288,11 +291,19 @@ class _Index:
                 self.nearest.remove(name)
         known = known_fits(self._snapshot, worker)
         names = [name for name in changed if self._snapshot.gpus(name) is not None]
-        for name, found, _ in fits_on(self._snapshot, worker, [*names, *self._behind]):
+        same = self._was_last and self._is_last(worker)  # so it gets there what the one before would have got
+        for name, found, _ in fits_on(self._snapshot, worker, names if same else [*names, *self._behind]):
             if self._behind.get(name) is not found:
                 self._examine(name, found, worker, terms)
-                if isinstance(known[name], QueuedFits) and could_fit(self._snapshot, worker, name):
+                there = known[name]
+                if isinstance(there, QueuedFits) and could_fit(self._snapshot, worker, name):
                     self._behind[name] = found
+                    self._last_rank = max(self._last_rank or there.ranks[-1], there.ranks[-1])
+        self._was_last = self._is_last(worker)
+
+    def _is_last(self, worker: PodState) -> bool:
+        """Tell whether a pod comes after all that wait; never known in a fair line."""
+        return not worker.standing and (self._last_rank is None or worker.rank > self._last_rank)
 
     def _examine(self, name: str, found: Fit, worker: PodState, terms: Terms) -> None:
         if found.fits and _takes_worker(self._snapshot, worker, name):

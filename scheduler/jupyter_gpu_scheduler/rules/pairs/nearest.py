@@ -103,7 +103,11 @@ class Nearest:
     ) -> Rated | None:
         """Return what `best` does if no node is left out; ``others``: those of the location's zone and key."""
         switch = location[1:]
-        best = next((rated for rated, there in others if there[1:] != switch), None)
+        best: Rated | None = None
+        for rated, there in others:  # faster than `next`, and there are many switches
+            if there[1:] != switch:
+                best = rated
+                break
         for there, rated in self._same.get(switch, _NO_NODES).items():
             cost = rated.cost - points(relate(location, there))
             if best is None or (cost, *rated[1:]) < best:
