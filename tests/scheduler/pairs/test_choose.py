@@ -361,6 +361,21 @@ def test_pods_that_wait_are_served_before_the_pair() -> None:
         assert chooser.for_running(earlier, Wish(1000)) == ("2", "1", 30 * BILLION)
 
 
+def test_pods_after_all_that_wait_get_the_same() -> None:
+    """Until a node changes, and until one comes before any of those that wait."""
+    snapshot = racks([("1", "2", "3")], {"2": 1, "3": 1}, [pod("first", wants=1, has=(), ticket=1, node="2")])
+    chooser = PairChooser(snapshot, rules({"relation": 5}))
+
+    def where(ticket: int) -> str | None:
+        me = replace(new(f"me-{ticket}", wants=1, ticket=ticket), node="1")
+        found = chooser.for_running(me, Wish(1000))
+        return found.gpu_node if found else None
+
+    assert [where(ticket) for ticket in (8, 9, 0, 7)] == ["3", "3", "2", "3"]
+    snapshot.put_pod(pod("second", wants=1, has=(), ticket=5, node="3"))
+    assert [where(ticket) for ticket in (8, 9, 4, 6, 0, 4, 9)] == [None, None, "3", None, "2", "3", None]
+
+
 def test_use_of_a_switch_counts_for_all_its_nodes() -> None:
     """A busy neighbour makes the whole switch worse, at once and for nodes that did not change."""
     about = {"1": node("s"), "2": node("t", network=0.2), "3": node("u", network=0.2), "9": node("t", network=0.2)}
