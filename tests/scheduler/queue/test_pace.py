@@ -66,6 +66,15 @@ def test_shrink_is_answered_at_once() -> None:
     assert paced(nothing, asked(0), 5.0, burst=BURST, seconds=SECONDS) == (nothing, SECONDS)
 
 
+def test_some_changes_are_answered_at_once_and_then_one_after_each_pause() -> None:
+    """Two of a burst of two; the third once the rest of the time for one more has passed."""
+    before, once = first(asked(1000), 0.0, 2), PacedWish(asked(2000, 2), 1.0, 0.0)
+    assert paced(before, once.asked, 0.0, burst=2, seconds=SECONDS) == (once, 0.0)
+    twice = PacedWish(asked(3000, 3), 0.25, 0.5)
+    assert paced(once, twice.asked, 0.5, burst=2, seconds=SECONDS) == (twice, 0.0)
+    assert paced(twice, asked(4000, 4), 0.5, burst=2, seconds=SECONDS) == (twice, 1.5)
+
+
 def test_without_a_pace_every_wish_is_answered_at_once() -> None:
     """0 seconds between two changes hold nothing up; and the same wish again costs nothing."""
     now = first(asked(1000), 0.0, 1)
