@@ -52,7 +52,14 @@ function RemoteCard({ worker, model, trans }: IRemoteCardProps): React.JSX.Eleme
           trans={trans}
         />
       ))}
-      {facts.map(fact => fact && <p key={fact}>{fact}</p>)}
+      {facts.map(
+        fact =>
+          fact && (
+            <p key={fact} className="jp-gpu-Card-fact">
+              {fact}
+            </p>
+          )
+      )}
     </li>
   );
 }
