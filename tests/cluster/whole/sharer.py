@@ -1,20 +1,27 @@
 """Uses the GPU of its pod without pause, as a CUDA program does, and writes down now and then how far it is.
 
-Runs in a container with the stand-in driver: a file of its own, with `driver.py` beside it.
+It has the GPU open, and ends when it may not open it any more, so that another pod can have it. While there is a file
+`pause` beside its own, it does nothing. Runs in a container with the stand-in driver: a file of its own, with
+`driver.py` beside it.
 """
 
 import importlib
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
+CHECKS = 0.2
+"""Seconds from one look at the GPU's device to the next."""
+
 
 def main(log: Path, microseconds: int) -> None:
-    """Work for ever."""
-    while not (found := sorted(Path("/run/jupyter-gpu/shares").glob("*.json"))):
+    """Work until the GPU is taken away."""
+    while not ((found := sorted(Path("/run/jupyter-gpu/shares").glob("*.json"))) and (path := opened())):
         time.sleep(0.05)
+    threading.Thread(target=end_with, args=(path,), daemon=True).start()
     os.environ["JUPYTER_GPU_STANDIN_GPUS"] = f"{found[0].stem}:1024"
     driver = importlib.import_module("driver")
     driver.start()
@@ -23,6 +30,8 @@ def main(log: Path, microseconds: int) -> None:
     libraries = sorted({line.split()[-1] for line in maps if "libcuda" in line})
     count = 0
     while True:
+        while log.with_name("pause").exists():
+            time.sleep(CHECKS)
         driver.launch(kernel)
         driver.launch(kernel)
         driver.call("cuCtxSynchronize")
@@ -30,6 +39,27 @@ def main(log: Path, microseconds: int) -> None:
         draft = log.with_suffix(".new")
         draft.write_text(json.dumps({"count": count, "libraries": libraries}))
         draft.replace(log)
+
+
+def opened() -> str:
+    """Return a GPU that this process may open, and open it for good."""
+    for path in sorted(map(str, Path("/dev/jupyter-gpu").iterdir())):
+        try:
+            os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)  # as the real driver does
+        except PermissionError:
+            continue
+        return path
+    return ""
+
+
+def end_with(path: str) -> None:
+    """End this process once it may not open that GPU any more, also while it waits for a turn."""
+    while True:
+        time.sleep(CHECKS)
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK))
+        except PermissionError:
+            os._exit(0)
 
 
 if __name__ == "__main__":

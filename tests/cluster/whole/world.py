@@ -107,7 +107,8 @@ def installed() -> Iterator[Product]:
                 cluster,
                 notebooks={"namespaces": allowed},
                 hubs=hubs,
-                scheduler={"replicas": 2},
+                scheduler={"replicas": 2, "settings": {"lending": True}},
+                node={"settings": {"openSeconds": 1, "restSeconds": 1}},
                 limits={"askAtCreation": True},  # Jobs begin with a request
                 workers={"enabled": True, "namespaces": [REMOTE], "pod": {"resources": {"limits": {"memory": MEMORY}}}},
             )
