@@ -85,6 +85,8 @@ class Cell:
             error.add_note(note)
             raise
         finally:
+            if said := seat.end_sentence():
+                _say(said)
             self._worker.rest(self)
 
     def _run(self, seat: Seat, ends: bool) -> None:

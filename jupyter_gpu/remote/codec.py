@@ -27,6 +27,7 @@ import cloudpickle
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.rules import names, shipping
 from jupyter_gpu.remote.rules.names import CellNames
+from jupyter_gpu.remote.unusable import sticky_code
 
 Namespace = dict[str, Any]
 
@@ -98,6 +99,8 @@ class Measured:
     """Reasons by name."""
     large: frozenset[str]
     """Names above the limit."""
+    sticky: int | None = None
+    """The code of an error of CUDA's after which this process can use no GPU any more."""
 
     @property
     def fingerprints(self) -> dict[str, int]:
@@ -138,6 +141,7 @@ def measure(
     done: dict[str, Pickled] = {}
     failed: dict[str, str] = {}
     large: set[str] = set()
+    sticky: int | None = None
     todo = sorted(set(wanted) & space.keys())
     seen = set(todo)
     while todo:
@@ -148,11 +152,12 @@ def measure(
             large.add(name)
         except Exception as error:  # whatever the value's own code raises
             failed[name] = reason(error)
+            sticky = sticky or sticky_code(error)
         else:
             more = (done[name].uses.reads & space.keys()) - seen - shipping.OF_SHELL if follow else ()
             todo += sorted(more)
             seen.update(more)
-    return Measured(done, failed, frozenset(large))
+    return Measured(done, failed, frozenset(large), sticky)
 
 
 def pickled(

@@ -139,6 +139,8 @@ class Connection:
         self._lock = threading.Lock()
         self._interrupts = Interrupts()
         self._bulk = BulkClient()
+        self.sticky: int | None = None
+        """The code of an error with which CUDA ended for the kernel's process."""
         self.lost = False
         """Whether the connection has ended."""
         try:
@@ -356,6 +358,8 @@ class Connection:
                 except BaseException:
                     self.close()
                     raise
+            told = strict.optional(pending.reply.get("content", {}), "sticky", strict.integer(1, 9999))
+            self.sticky = self.sticky or told
             by_tls = transfer.moved if transfer is not None else 0
             self._shipped(total_bytes(buffers) + by_tls + total_bytes(pending.reply.get("buffers", ())))
             return pending.reply

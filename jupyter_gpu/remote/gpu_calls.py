@@ -203,6 +203,10 @@ class Call:
             seat.there[self._stays] = There(here, newer=True)
             self._newest.changed(self._stays, seat)
             return handle_of(seat, self._newest, self._space, self._stays, result)
+        except BaseException as error:
+            if self._seat is not None and (said := self._seat.end_sentence()):
+                error.add_note(said)
+            raise
         finally:
             with self._lock:
                 self._seat = None

@@ -25,7 +25,7 @@ from jupyter_gpu.common.rules.visible import chosen, named, narrowed
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.model.errors import GpuError
-from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.message import Message, gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import versions
 from jupyter_gpu.remote.connection import Connection
@@ -40,6 +40,7 @@ from jupyter_gpu.remote.rules.control import MAX_KERNELS, Kill
 from jupyter_gpu.remote.rules.keeping import HERE, Choice, Gpus, has_room, is_kept, milli_of, share_one
 from jupyter_gpu.remote.rules.shipping import There
 from jupyter_gpu.remote.sources import Sources
+from jupyter_gpu.remote.unusable import sentence
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +77,22 @@ class Seat:
         """Its place, in words."""
         return self.connection.address.where if self.connection is not None else ""
 
+    @property
+    def is_unusable(self) -> bool:
+        """Whether its process can use no GPU any more."""
+        return self.connection is not None and self.connection.sticky is not None
+
+    def end_sentence(self) -> Message | None:
+        """Return what is said as it ends because it is unusable, with the names of what it has; None if it is not."""
+        if self.connection is None or self.connection.sticky is None:
+            return None
+        names = {name for name, entry in self.there.items() if entry.newer}
+        names |= {handle.name for handle in self.handles if not handle.is_lost}
+        return sentence(self.where, self.connection.sticky, names)
+
     def kept(self, view: View | None) -> bool:
         """Tell whether it is kept as it rests, by the latest view."""
-        if self.connection is None or (self.place == HERE and not self.connection.lives()):
+        if self.connection is None or self.is_unusable or (self.place == HERE and not self.connection.lives()):
             return False
         return view is None or _is_older(view, self.since) or is_kept(self.given, view, self.place)
 
@@ -211,7 +225,7 @@ class OwnWorker:
     def _seat(self, chosen: Choice, view: View) -> tuple[Seat, list[Seat]]:
         """Return the kernel for some GPUs, a new one or one that rests, and those that must end before it works."""
         state, (place, given) = self._state, chosen
-        same = (one for one in state.resting if (one.place, one.given) == chosen)
+        same = (one for one in state.resting if (one.place, one.given) == chosen and not one.is_unusable)
         seat = next(same, None) or Seat(place, given, view)
         seat.since = view
         others = [one for one in state.resting if one.place == place and one is not seat]

@@ -14,6 +14,8 @@ It is to be known what a cell did (`watched.Watch`):
 - ``watch`` in an ``execute_request``: names are deleted, and what the cell assigns is watched; the cell has a number.
 - ``gpu_outcome``: the reply names what the cell assigned, deleted and changed, with sizes of what it assigned.
 
+After an error with which CUDA ends for this process, each reply has its code (``sticky``).
+
 Stock ipykernel raises KeyboardInterrupt wherever it is between two cells, or drops it, and then no reply comes. Here
 ``interrupt_request`` says which request it means (``of``): SIGINT is raised once, and inside that request only. If it
 comes before its request, it waits for it.
@@ -37,6 +39,7 @@ from jupyter_gpu.remote.bulk import is_large
 from jupyter_gpu.remote.rules.names import CellNames
 from jupyter_gpu.remote.rules.shipping import LIMIT
 from jupyter_gpu.remote.sources import Sent, Source
+from jupyter_gpu.remote.unusable import sticky_code
 from jupyter_gpu.remote.watched import Watch
 from jupyter_gpu.worker.bulk import BulkServer
 
@@ -61,6 +64,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         self._bulk = BulkServer()
         self._watch: Watch | None = None
         self._sent = Sent()
+        self._sticky: int | None = None
         signal.signal(signal.SIGINT, self._on_sigint)
 
     def pre_handler_hook(self) -> None:
@@ -117,11 +121,15 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         async def work() -> Reply:
             if watch is not None:
                 self._begin_watch(watch)
+            before = getattr(sys, "last_value", None)
             reply: Reply = await super(GpuKernel, self).do_execute(*args, **kwargs)
+            shown = getattr(sys, "last_value", None)
+            if reply["status"] == "error" and shown is not before:
+                self._note(sticky_code(shown))
             return reply
 
         reply = await self._interruptible(work)
-        return {"execution_count": self.execution_count, "user_expressions": {}, "payload": [], **reply}
+        return {"execution_count": self.execution_count, "user_expressions": {}, "payload": [], **self._marked(reply)}
 
     async def gpu_push(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Bind what was sent."""
@@ -141,6 +149,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             asked, space = parent["content"], self.shell.user_ns
             copies = bool(asked.get("host_copies"))
             found = codec.measure(space, asked["names"], limit=asked.get("limit"), host_copies=copies, follow=False)
+            self._note(found.sticky)
             header, made = codec.frames(codec.chunks(space, found, found.pickled, host_copies=copies))
             by_tls = is_large(made) and bool(asked.get("bulk"))
             if is_large(made) and not by_tls and asked.get("connect"):
@@ -209,6 +218,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             outcome, space = watch.outcome(), self.shell.user_ns
             measured = outcome.assigned.difference(parent["content"]["outputs"])
             found = codec.measure(space, measured, inline=LIMIT, follow=False)
+            self._note(found.sticky)
             return {
                 "status": "ok",
                 "assigned": sorted(outcome.assigned),
@@ -231,10 +241,18 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
         try:
             reply = await self._interruptible(work)
         except Exception as error:
+            self._note(sticky_code(error))
             reply = _failed(error)
         buffers = parts if reply["status"] == "ok" else []
         kind = parent["header"]["msg_type"] + "_reply"
-        self.session.send(stream, kind, reply, parent, ident=ident, buffers=buffers)
+        self.session.send(stream, kind, self._marked(reply), parent, ident=ident, buffers=buffers)
+
+    def _note(self, sticky: int | None) -> None:
+        """Note that this process can use no GPU any more."""
+        self._sticky = self._sticky or sticky
+
+    def _marked(self, reply: Reply) -> Reply:
+        return reply if self._sticky is None else {**reply, "sticky": self._sticky}
 
 
 def _failed(error: BaseException) -> Reply:

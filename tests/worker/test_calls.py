@@ -141,3 +141,32 @@ def test_interrupted_call(kept: Connection) -> None:
         call(kept, here, here["f"])
     assert time.monotonic() - began < 30
     assert call(kept, here, here["g"]) == 1
+
+
+STICKY = """
+class Assert(RuntimeError):
+    error_code = 710
+Assert.__module__, Assert.__name__, Assert.__qualname__ = "torch", "AcceleratorError", "AcceleratorError"
+class Unread:
+    def __reduce__(self): raise Assert("while it is copied")
+def fails(): raise ValueError("the user's own") from Assert("CUDA error: device-side assert triggered")
+def returns(): return Unread()
+def caught():
+    try:
+        fails()
+    except ValueError:
+        return 1
+"""
+
+
+@pytest.mark.parametrize(("name", "error"), [("fails", ValueError), ("returns", CannotSend)])
+def test_cuda_ended(connection: Connection, name: str, error: type[Exception]) -> None:
+    """After an error of CUDA's that ends it for the process, of the function or while its result is copied."""
+    here = space(STICKY)
+    assert call(connection, here, here["caught"]) == 1
+    assert connection.sticky is None
+    with pytest.raises(error):
+        call(connection, here, here[name])
+    assert connection.sticky == 710
+    assert call(connection, here, here["caught"]) == 1
+    assert connection.sticky == 710

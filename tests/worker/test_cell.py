@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import Server, await_, serve_soft
-from tests.worker.test_gpu_calls import IMPORTS, LIBRARY, give_back
+from tests.worker.test_gpu_calls import IMPORTS, LIBRARY, STICKY, give_back
 from tests.worker.test_processes import gone
 
 
@@ -124,6 +124,17 @@ def test_changes_are_told(kept: Kernel) -> None:
     assert "rows was changed in the worker; -o rows brings it." in kept.errors
     fresh(kept, "rows.append(2)", "-o rows")
     assert kept.run("print(rows)") == "[1, 2]"
+
+
+def test_worker_that_cuda_ended_for(kept: Kernel) -> None:
+    """It ends by itself, and the cell names what is lost; the next one has another."""
+    kept.run(STICKY)
+    first = fresh(kept, "only = threading.Lock(); print(os.getpid())")
+    with pytest.raises(Failed, match="AcceleratorError"):
+        fresh(kept, "asserts()")
+    assert "(CUDA_ERROR_ASSERT)" in kept.errors
+    assert "Lost with it, to be made again: only." in kept.errors
+    assert fresh(kept, "print(os.getpid(), 'only' in globals())") not in (f"{first} True", f"{first} False")
 
 
 def test_what_cannot_be_sent(kernel: Kernel, server: Server) -> None:

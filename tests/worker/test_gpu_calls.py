@@ -148,6 +148,30 @@ def test_error_is_that_of_the_function(kernel: Kernel, server: Server) -> None:
     await_(lambda: server.status()["phase"] == "Idle")
 
 
+STICKY = """
+class Assert(RuntimeError):
+    error_code = 710
+Assert.__module__, Assert.__name__, Assert.__qualname__ = "torch", "AcceleratorError", "AcceleratorError"
+def asserts(): raise Assert("CUDA error: device-side assert triggered")
+"""
+"""What PyTorch raises after an assertion in a kernel, and again and again in that process."""
+
+
+def test_process_that_cuda_ended_for(kernel: Kernel, server: Server) -> None:
+    """It ends by itself; what it had is named, and its handle is lost; the next call has another process."""
+    kernel.run(f"{STICKY}\ngpu.resize(1); made = gpu.keep('kept', dict)")
+    (first, *_) = numbers(kernel, "print(*gpu.run(used))")
+    said = kernel.run("try: gpu.run(asserts)\nexcept Assert as error: print(error.__notes__[-1])")
+    assert "(CUDA_ERROR_ASSERT)" in said
+    assert said.endswith("Lost with it, to be made again: kept.")
+    assert gone(first)
+    with pytest.raises(Failed, match="WorkerLost: kept was in the worker"):
+        kernel.run("made.get()")
+    (second, *_) = numbers(kernel, "print(*gpu.run(used))")
+    assert second != first
+    kernel.run("gpu.release(timeout=30)")
+
+
 def test_what_cannot_be_sent_asks_for_no_gpu(kernel: Kernel, server: Server) -> None:
     """It is said at once, also where all GPUs are taken."""
     before = server.status()["requested"]
