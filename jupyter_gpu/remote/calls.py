@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import codec
-from jupyter_gpu.remote.codec import Chunk, Namespace, TooLarge
+from jupyter_gpu.remote.codec import Chunk, Elsewhere, Namespace, Pickled, TooLarge
 from jupyter_gpu.remote.connection import Connection, Listener
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
 
@@ -45,6 +45,8 @@ class Prepared(NamedTuple):
     chunks: list[Chunk]
     modules: frozenset[str]
     """Modules that the functions import when they are called."""
+    elsewhere: Mapping[str, Elsewhere]
+    """The values of workers in it, by name."""
 
 
 def prepare(
@@ -65,24 +67,24 @@ def prepare(
                 raise _unsent_part(space, found.failed)
             if found.failed:
                 raise _unsent(found.failed)
-            return Prepared(codec.chunks(space, found, found.pickled), found.uses.modules)
+            return Prepared(codec.chunks(space, found, found.pickled), found.uses.modules, found.elsewhere)
         finally:
             del space[CALL]
 
 
-def pickled(space: Namespace, value: Any) -> Chunk:
+def pickled(space: Namespace, value: Any) -> Pickled:
     """Return a value as bytes, named as what is called; raises what its pickling does."""
     with _SPACE:
         space[CALL] = value
         try:
-            return codec.pickled(space, (CALL,)).chunk
+            return codec.pickled(space, (CALL,))
         finally:
             del space[CALL]
 
 
-def restored(space: Namespace, chunk: Chunk) -> Any:
-    """Return the value of such bytes; raises `CannotSend`."""
-    found, failed = codec.loaded(space, [chunk])
+def restored(space: Namespace, chunk: Chunk, elsewhere: Mapping[str, Elsewhere]) -> Any:
+    """Return the value of such bytes, with the same values of workers in it; raises `CannotSend`."""
+    found, failed = codec.loaded(space, [chunk], elsewhere)
     if failed:
         raise _unsent(failed)
     return found[CALL]

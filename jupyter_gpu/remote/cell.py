@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import Message, gettext
 from jupyter_gpu.model.quantity import format_bytes
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
 from jupyter_gpu.remote.codec import Chunk, Measured, Namespace
 from jupyter_gpu.remote.connection import Connection, Listener, Watched
-from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
+from jupyter_gpu.remote.errors import CannotSend, WorkerLost
 from jupyter_gpu.remote.handles import Handle, Handles
+from jupyter_gpu.remote.moves import NotBroughtError, bring
 from jupyter_gpu.remote.newest import Newest
 from jupyter_gpu.remote.own_worker import OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules import shipping
@@ -92,11 +92,11 @@ class Cell:
     def _run(self, seat: Seat, ends: bool) -> None:
         connection, code = seat.connection, self._code
         assert connection is not None
-        plan = self._send(seat, connection)
+        plan, handles = self._send(seat, connection)
         outputs = code.outputs
         done = False
         try:
-            needed = {*plan.send, *plan.keep}
+            needed = {*plan.send, *plan.keep, *handles}
             watch = Watched(code.names.assigns, code.names.deletes, needed, plan.forget, code.number)
             reply = connection.run(code.source, self._listener(seat), watch=watch)["content"]
             outcome = connection.outcome(code.names.assigns | outputs if ends else outputs)
@@ -129,17 +129,21 @@ class Cell:
             self._newest.forget(name)
             self._handles.by_name.pop(name, None)
 
-    def _send(self, seat: Seat, connection: Connection) -> Sending:
-        """Send what the cell needs and is not there."""
+    def _send(self, seat: Seat, connection: Connection) -> tuple[Sending, Set[str]]:
+        """Send what the cell needs and is not there; return that, and the names for which it has handles."""
         here, newest, names, inputs = self._here, self._newest, self._code.names, self._code.inputs
-        held = newest.held(self._wanted)
+        handles = {
+            name for name in here.elsewhere if name not in here.pickled or _is_handle(self._space.get(name), name)
+        }
+        held = newest.held({*self._wanted, *here.elsewhere})
         elsewhere = {name: kernels[0].there[name] for name, kernels in held.items() if seat not in kernels}
         own = {name for name in seat.there if seat in newest.holders(name)}
         seat.there = there = shipping.current(seat.there, own)
         reads = CellNames(reads=names.reads | here.uses.reads)
         needed = shipping.wanted(reads, inputs, self._space.keys(), there.keys() | elsewhere.keys())
-        needed |= here.pickled.keys() | here.failed.keys()
+        needed = (needed | here.pickled.keys() | here.failed.keys()) - handles
         known = shipping.moved(needed, here.fingerprints, elsewhere, inputs & self._space.keys())
+        known |= {name: There(elsewhere[name].here, newer=True) for name in handles & elsewhere.keys()}
         plan = shipping.sending(needed, here.fingerprints, here.failed, {**there, **known}, here.groups, inputs)
         if plan.refused:
             raise self._refusal(plan)
@@ -153,10 +157,10 @@ class Cell:
         for message in shipping.said_before(names, plan, unwatched, self._code.outputs):
             _say(message)
         send_modules(seat, names.modules | here.uses.modules)
-        chunks = [*self._moved(known), *codec.chunks(self._space, here, plan.send)]
-        if chunks and (failed := connection.push(chunks, self._listener(seat))):
-            name, reason = min(failed.items())
-            raise CannotSend(gettext("%1, which the cell uses, cannot be read by the worker: %2.", name, reason))
+        for chunks in (self._moved(known), codec.chunks(self._space, here, plan.send)):  # handles stand for the first
+            if chunks and (failed := connection.push(chunks, self._listener(seat))):
+                name, reason = min(failed.items())
+                raise CannotSend(gettext("%1, which the cell uses, cannot be read by the worker: %2.", name, reason))
         there.update({name: There(here.fingerprints[name]) for name in plan.send})
         for name in plan.forget:
             del there[name]
@@ -168,32 +172,17 @@ class Cell:
             newest.copied(name, seat)
             if before := self._handles.by_name.get(name):
                 self._handles.add(handle_of(seat, newest, self._space, name, before.type, before.size))
-        return plan
+        return plan, handles & there.keys()
 
     def _moved(self, names: Collection[str]) -> list[Chunk]:
         """Return values of other workers, which are newer than those of the notebook. Raises `CannotSend`."""
-        found: list[Chunk] = []
-        by_kernel: dict[Seat, list[str]] = {}
-        for name in sorted(names):
-            by_kernel.setdefault(self._newest.holders(name)[0], []).append(name)
-        for kernel, group in by_kernel.items():
-            where = kernel.where
-            for name in group:
-                _say(gettext("%1 comes from the worker on %2, which has the newest value.", name, where))
-            try:
-                with self._worker.lent(kernel) as connection:
-                    chunks, failed, _ = connection.pull(group, self._listener(kernel), host_copies=True)
-            except (WorkerLost, WorkerRefused, GpuError) as error:
-                failed = dict.fromkeys(group, str(error))
-            for name in group:
-                if name not in failed and not any(name in chunk.names for chunk in chunks):
-                    failed[name] = gettext("it is no longer there")
-                if name in failed:
-                    raise CannotSend(gettext("The newest value of %1 is in the worker on %2 and cannot be brought: %3. "
-                                             "The cell was not run; -i %1 gives it the notebook's.",
-                                             name, where, failed[name]))  # fmt: skip
-            found += chunks
-        return found
+        try:
+            found = bring(self._worker, self._newest, names, alone=True)
+        except NotBroughtError as error:
+            raise CannotSend(gettext("The newest value of %1 is in the worker on %2 and cannot be brought: %3. "
+                                     "The cell was not run; -i %1 gives it the notebook's.",
+                                     error.name, error.where, error.reason)) from None  # fmt: skip
+        return [chunk for one in found for chunk in one.chunks]
 
     def _bring(self, seat: Seat, connection: Connection, outcome: Mapping[str, Any], ends: bool) -> None:
         """Take over what the cell did, and tell of what stays there."""
@@ -252,6 +241,11 @@ class Cell:
         return error
 
 
+def _is_handle(value: object, name: str) -> bool:
+    """Tell whether a variable is the handle of a worker's value of its own name."""
+    return isinstance(value, codec.Elsewhere) and value.name == name
+
+
 def send_modules(seat: Seat, modules: Set[str]) -> None:
     """Send what code imports when it runs in a kernel, and is not there."""
     assert seat.connection is not None
@@ -285,14 +279,18 @@ def handle_of(
     connection = seat.connection
     assert connection is not None
     drop = partial(dropped, newest, seat)
-    made = Handle(name, connection.address.where, kind, size, partial(fetched, seat, space), drop)
+    made = Handle(name, connection.address.where, kind, size, partial(fetched, newest, seat, space), drop)
     seat.handles.append(made)
     return made
 
 
-def fetched(seat: Seat, space: Namespace, name: str) -> Any:
-    """Return a value that stayed in a worker; it is bound to no name. Raises `CannotSend` and `WorkerLost`."""
-    connection = seat.connection
+def fetched(newest: Newest[Seat], seat: Seat, space: Namespace, name: str) -> Any:
+    """Return a value that stayed in a worker, from the kernel that has the newest; it is bound to no name.
+
+    Raises `CannotSend` and `WorkerLost`.
+    """
+    holders = newest.holders(name)
+    connection = (seat if seat in holders or not holders else holders[0]).connection
     assert connection is not None
     chunks, failed, _ = connection.pull([name], host_copies=True)
     found, unread = codec.loaded(space, chunks)

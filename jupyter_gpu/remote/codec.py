@@ -61,6 +61,16 @@ class Chunk:
     """Buffers beside the pickles, in their order."""
 
 
+class Elsewhere:
+    """A value in the namespace of a worker, by its name there: it arrives as that value."""
+
+    name: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what stands for it."""
+        return here, ("value", self.name)
+
+
 @dataclass(frozen=True)
 class Pickled:
     """One or more names, pickled."""
@@ -70,6 +80,8 @@ class Pickled:
     """Global names that functions in it use."""
     objects: Mapping[int, object] | None
     """Objects that another value may share, by identity; None if they are too many."""
+    elsewhere: Mapping[str, Elsewhere]
+    """The values of workers in it, by name."""
 
     @property
     def size(self) -> int:
@@ -116,6 +128,11 @@ class Measured:
     def uses(self) -> CellNames:
         """Return the global names that functions in the values use."""
         return reduce(names.joined, (value.uses for value in self.pickled.values()), CellNames())
+
+    @property
+    def elsewhere(self) -> dict[str, Elsewhere]:
+        """Return the values of workers in what was pickled, by name."""
+        return {name: one for value in self.pickled.values() for name, one in value.elsewhere.items()}
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
@@ -173,7 +190,7 @@ def pickled(
     for name in group:
         pickler.dump(space[name])
     chunk = Chunk(tuple(group), pickler.file.getvalue(), tuple(pickler.buffers))
-    made = Pickled(chunk, pickler.uses, pickler.objects())
+    made = Pickled(chunk, pickler.uses, pickler.objects(), pickler.elsewhere)
     pickler.release()
     return made
 
@@ -204,13 +221,18 @@ def load(space: Namespace, received: Iterable[Chunk]) -> dict[str, str]:
     return failed
 
 
-def loaded(space: Namespace, received: Iterable[Chunk]) -> tuple[Namespace, dict[str, str]]:
-    """Return the values of all chunks, made for a namespace but not bound there, and the reasons of the others."""
+def loaded(
+    space: Namespace, received: Iterable[Chunk], values: Mapping[str, Any] | None = None
+) -> tuple[Namespace, dict[str, str]]:
+    """Return the values of all chunks, made for a namespace but not bound there, and the reasons of the others.
+
+    ``values``: those for `Elsewhere`, if not those of the namespace.
+    """
     failed: dict[str, str] = {}
     found: Namespace = {}
     for chunk in received:
         try:
-            unpickler = _Unpickler(space, chunk)
+            unpickler = _Unpickler(space, chunk, space if values is None else values)
             found.update({name: unpickler.load() for name in chunk.names})
         except Exception as error:  # whatever the value's own code raises
             failed |= dict.fromkeys(chunk.names, reason(error))
@@ -306,6 +328,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it says nothing of 
         self.file = file
         self.buffers: list[memoryview] = []
         self.uses = CellNames()
+        self.elsewhere: dict[str, Elsewhere] = {}
         self._cells: set[int] = set()
         self._space = space
         self._host_copies = host_copies
@@ -327,6 +350,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it says nothing of 
             raise CannotSend("it has an open file, whose content would be sent")
         if hasattr(type(obj), "__cuda_array_interface__") and not isinstance(obj, type) and _on_gpu(obj):
             return self._array(obj)
+        if isinstance(obj, Elsewhere):
+            self.elsewhere[obj.name] = obj
         if isinstance(obj, CellType) and id(obj) in self._cells:
             return here, ("cell",)
         made = super().reducer_override(obj)
@@ -395,18 +420,19 @@ def _can_be_shared(value: Any) -> bool:
 class _Unpickler(pickle.Unpickler):
     """Makes functions on its namespace, and buffers that can be written."""
 
-    def __init__(self, space: Namespace, chunk: Chunk) -> None:
+    def __init__(self, space: Namespace, chunk: Chunk, values: Mapping[str, Any]) -> None:
         super().__init__(_Reader(chunk.stream), buffers=map(_writable, chunk.buffers))
-        self._space = space
+        self._space, self._values = space, values
 
     def find_class(self, module: str, name: str, /) -> Any:
         """Return a global, or what stands for it here."""
         if (module, name) == (__name__, "here"):
-            return partial(_made, self._space)  # a method would be kept with this, and hold all that was read
+            # A method would be kept with this, and hold all that was read.
+            return partial(_made, self._space, self._values)
         return super().find_class(module, name)
 
 
-def _made(space: Namespace, kind: str, *parts: Any) -> Any:
+def _made(space: Namespace, values: Mapping[str, Any], kind: str, *parts: Any) -> Any:
     """Return what `here` stands for in a namespace."""
     if kind == "function":
         code, closure = parts
@@ -414,7 +440,7 @@ def _made(space: Namespace, kind: str, *parts: Any) -> Any:
     if kind == "cell":
         return CellType()
     try:
-        return space[parts[0]]
+        return values[parts[0]]
     except KeyError:
         raise pickle.UnpicklingError(f"{parts[0]} is no longer there") from None
 

@@ -23,9 +23,11 @@ from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import calls, codec
 from jupyter_gpu.remote.cell import Cell, CellCode, before_here, forget_old, handle_of, send_modules
 from jupyter_gpu.remote.codec import Namespace
+from jupyter_gpu.remote.connection import Listener
 from jupyter_gpu.remote.errors import CannotSend
 from jupyter_gpu.remote.handles import Handle, Handles, Remote
 from jupyter_gpu.remote.items import Items
+from jupyter_gpu.remote.moves import Moved, NotBroughtError, bring
 from jupyter_gpu.remote.newest import Newest
 from jupyter_gpu.remote.own_worker import Cancelled, OwnWorker, Seat, Wanted
 from jupyter_gpu.remote.rules.keeping import Choice, choice, free_set, gained
@@ -56,7 +58,7 @@ class GpuCalls:
     ) -> Any:
         """Call a function; see `ServerGpus.run`."""
         milli = amount(gpus)
-        call = Call(self.worker, self._newest, function, arguments, named, alone=True)
+        call = Call(self.worker, self._newest, function, arguments, named, alone=True, handles=self._handles)
         with self._held(gpus, milli) as (view, _):
             return call.run(lambda now: choice(now, milli), view)
 
@@ -72,7 +74,9 @@ class GpuCalls:
         milli = amount(gpus)
         if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name):
             raise InvalidRequest(gettext("'name': %1 is not the name of a variable.", repr(name)), field="name")
-        call = Call(self.worker, self._newest, function, arguments, named, alone=True, stays=name)
+        call = Call(
+            self.worker, self._newest, function, arguments, named, alone=True, stays=name, handles=self._handles
+        )
         if self._runner.run(_now()).view.status.requested < milli:
             raise InvalidRequest(
                 gettext("What stays in another process needs GPUs that stay: call gpu.resize(%1) before.", gpus),
@@ -106,7 +110,7 @@ class GpuCalls:
     ) -> Any:
         """Do the same without blocking the event loop."""
         milli = amount(gpus)
-        call = Call(self.worker, self._newest, function, arguments, named)
+        call = Call(self.worker, self._newest, function, arguments, named, handles=self._handles)
         async with self._aheld(gpus, milli) as view:
             return await _in_thread(call, lambda: call.run(lambda now: choice(now, milli), view))
 
@@ -170,12 +174,16 @@ class Call:
         *,
         alone: bool = False,
         stays: str | None = None,
+        handles: Handles | None = None,
     ) -> None:
         """Raises `CannotSend`. ``alone``: no other one is made meanwhile by this thread, so it can ask the user.
 
-        ``stays``: the name under which the result stays in the kernel; a handle is returned.
+        ``stays``: the name under which the result stays in the kernel; a handle is returned. ``handles``: those of the
+        notebook; None: others make this call at the same time, and what it changes in values of workers counts for
+        its own kernel alone.
         """
         self._worker, self._newest, self._alone, self._stays = worker, newest, alone, stays
+        self._handles = handles
         self._ticket = worker.ticket()
         self._space = namespace()
         self._prepared = calls.prepare(self._space, function, arguments, named)
@@ -186,17 +194,18 @@ class Call:
     def run(self, wanted: Wanted, view: View) -> Any:
         """Run it in a kernel with some GPUs; returns and raises as the function does."""
         try:
-            self._seat = seat = self._worker.take(self, self._ticket, wanted, view, lambda: self._cancelled)
+            seat, moved = self._take(wanted, view)
             assert seat.connection is not None
             assert seat.shown is not None
-            if self._cancelled:
-                raise Cancelled
-            forget_old(self._newest, seat)
             send_modules(seat, self._prepared.modules)
             listener = seat.shown.listener(alone=self._alone)
-            result = calls.perform(
-                seat.connection, self._space, self._prepared.chunks, listener, kept=seat.there, stays=self._stays
-            )
+            self._push(seat, moved, listener)
+            try:
+                result = calls.perform(
+                    seat.connection, self._space, self._prepared.chunks, listener, kept=seat.there, stays=self._stays
+                )
+            finally:
+                self._note_used(seat)
             if self._stays is None:
                 return result
             here = codec.measure(self._space, {self._stays}, follow=False).fingerprints.get(self._stays)
@@ -211,6 +220,56 @@ class Call:
             with self._lock:
                 self._seat = None
             self._worker.rest(self)
+
+    def _take(self, wanted: Wanted, view: View) -> tuple[Seat, list[Moved]]:
+        """Return a kernel, and the values of other kernels that it needs.
+
+        No kernel is held while those of others are waited for: two calls could wait for each other.
+        """
+        moved: list[Moved] = []
+        while True:
+            self._seat = seat = self._worker.take(self, self._ticket, wanted, view, lambda: self._cancelled)
+            if self._cancelled:
+                raise Cancelled
+            forget_old(self._newest, seat)
+            held = self._newest.held(self._prepared.elsewhere)
+            needed = {name for name, kernels in held.items() if seat not in kernels}
+            moved = [one for one in moved if all(one.kernel in held.get(name, ()) for name in one.names)]
+            missing = needed - {name for one in moved for name in one.names}
+            for name, handle in self._prepared.elsewhere.items():
+                if isinstance(handle, Handle) and handle.is_lost and name not in held.keys() | seat.there.keys():
+                    handle.get()  # its error
+            if not missing:
+                return seat, [one for one in moved if not needed.isdisjoint(one.names)]
+            with self._lock:
+                self._seat = None
+            self._worker.rest(self)
+            try:
+                moved += bring(self._worker, self._newest, missing, alone=self._alone)
+            except NotBroughtError as error:
+                raise CannotSend(gettext("%1 is in the worker on %2 and cannot be brought: %3. Nothing was called.",
+                                         error.name, error.where, error.reason)) from None  # fmt: skip
+
+    def _push(self, seat: Seat, moved: Sequence[Moved], listener: Listener) -> None:
+        """Give a kernel what comes from others."""
+        assert seat.connection is not None
+        chunks = [chunk for one in moved for chunk in one.chunks]
+        if chunks and (failed := seat.connection.push(chunks, listener)):
+            name, reason = min(failed.items())
+            raise CannotSend(gettext("%1, which the function uses, cannot be sent: %2.", name, reason))
+        for kernel, name in ((one.kernel, name) for one in moved for name in one.names):
+            if kernel in self._newest.holders(name):  # else it is lost, or newer elsewhere by now
+                seat.there[name] = There(kernel.there[name].here, newer=True)
+                self._newest.copied(name, seat)
+
+    def _note_used(self, seat: Seat) -> None:
+        """Note that the call may have changed values of workers: those that others have are old then."""
+        for name in self._prepared.elsewhere if self._handles is not None else ():
+            if seat in self._newest.holders(name) and self._handles is not None:
+                self._newest.used(name, seat)
+                before = self._handles.by_name.get(name)
+                if before is not None and before.where != seat.where:
+                    self._handles.add(handle_of(seat, self._newest, self._space, name, before.type, before.size))
 
     def cancel(self, *, kill: bool = False) -> None:
         """Interrupt it, from another thread; ``kill`` ends its kernel."""

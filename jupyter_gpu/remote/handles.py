@@ -11,7 +11,7 @@ from jupyter_gpu.remote import codec
 from jupyter_gpu.remote.errors import WorkerLost
 
 
-class Handle:
+class Handle(codec.Elsewhere):
     """A value in a worker: ``where`` the worker is, its ``size`` in bytes or None, and the name of its ``type``."""
 
     def __init__(
@@ -49,10 +49,6 @@ class Handle:
     def lose(self) -> None:
         """Note that the worker has ended."""
         self._fetch = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Arrive in the worker as the value itself."""
-        return codec.here, ("value", self.name)
 
     def __repr__(self) -> str:
         size = "" if self.size is None else f", {format_bytes(self.size)}"

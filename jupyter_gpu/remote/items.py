@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote import calls
-from jupyter_gpu.remote.codec import Chunk, Namespace
+from jupyter_gpu.remote.codec import Chunk, Elsewhere, Namespace
 from jupyter_gpu.remote.errors import CannotSend
 
 MEMORY = 256 * 1024**2
@@ -37,6 +37,7 @@ class Items:
         self._space = space
         self._file = tempfile.SpooledTemporaryFile(MEMORY)  # noqa: SIM115 - `close` does
         self._kept: list[Any] = []
+        self._elsewhere: dict[str, Elsewhere] = {}
         try:
             for item in items:
                 self._kept.append(self._copied(item))
@@ -54,7 +55,7 @@ class Items:
             return kept
         self._file.seek(kept.at)
         stream, *buffers = (self._file.read(size) for size in kept.sizes)
-        return calls.restored(self._space, Chunk((calls.CALL,), stream, tuple(buffers)))
+        return calls.restored(self._space, Chunk((calls.CALL,), stream, tuple(buffers)), self._elsewhere)
 
     def close(self) -> None:
         """Forget them."""
@@ -64,9 +65,11 @@ class Items:
         if type(item) in _CONSTANT:
             return item
         try:
-            chunk = calls.pickled(self._space, item)
+            made = calls.pickled(self._space, item)
         except Exception:  # whatever its own code raises; its call says it
             return item
+        chunk = made.chunk
+        self._elsewhere.update(made.elsewhere)
         parts = (chunk.stream, *chunk.buffers)
         try:
             at = self._file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Processes of workers that can use no GPU any more, after an error of CUDA's: which these are, and what is said of them."""
+"""Processes of workers that can use no GPU any more, after an error of CUDA's, and what is said of them."""
 
 from __future__ import annotations
 

@@ -73,14 +73,48 @@ def test_made_there(kernel: Kernel) -> None:
     kernel.run("gpu.keep('made', make, gpus=2)")
     kernel.run("def last(row): return row[-1]")
     kernel.run(f"{HERE}\nmade.append(3)")
-    with pytest.raises(Failed, match=r"CannotSend: .*made is no longer there"):
-        kernel.run("gpu.run(last, gpu.remote.made, gpus=2)")
-    assert kernel.run("print(gpu.run(last, gpu.remote.made))") == "3"
+    assert kernel.run("print(gpu.run(last, gpu.remote.made, gpus=2))") == "3"
+    assert "made comes from the worker on this machine, which has the newest value." in kernel.errors
+    assert kernel.run("print(gpu.run(last, gpu.remote.made), gpu.remote.made)") == "3 <made: list on this machine>"
     kernel.run(f"{THERE}\nmade")
     kernel.run("del gpu.remote.made")
     for place in (HERE, THERE):
         with pytest.raises(Failed, match="NameError"):
             kernel.run(f"{place}\nmade")
+
+
+def test_handle_as_an_argument(kernel: Kernel) -> None:
+    """Of another node: it is the newest value there, which the call may have changed; also in cells, by any name."""
+    kernel.run("def make(): return [1]\ndef add(row, what): row.append(what); return len(row)")
+    kernel.run("row = gpu.keep('row', make, gpus=2); other = row")
+    assert kernel.run("print(gpu.run(add, row, 2), gpu.remote.row)") == "2 <row: list on this machine>"
+    assert "row comes from the worker on node2" in kernel.errors
+    assert kernel.run("print(await gpu.arun(add, [row][0], 3, gpus=2), row.get())") == "3 [1, 2, 3]"
+    assert kernel.run(f"{HERE}\nother.append(4); print(other)") == "[1, 2, 3, 4]"
+    assert "row was changed in the worker" in kernel.errors
+    assert kernel.run(f"{THERE}\nprint(row, other is row)") == "[1, 2, 3, 4] True"
+    assert kernel.run("print(gpu.run(len, row), gpu.run(len, row, gpus=2))") == "4 4"
+    kernel.run("del gpu.remote.row")
+    with pytest.raises(Failed, match="CannotSend: .*row is no longer there"):
+        kernel.run("gpu.run(len, row)")
+
+
+def test_handle_in_items_of_map(kernel: Kernel) -> None:
+    """Each process has a copy."""
+    kernel.run("import time\ndef pid(row): time.sleep(.3); return os.getpid(), row")
+    kernel.run("row = gpu.keep('mapped', list, 'ab')")
+    pids = "found = gpu.map(pid, [row] * 3, gpus=1); print(len({one for one, _ in found}), [row for _, row in found])"
+    assert kernel.run(pids) == f"3 {[['a', 'b']] * 3}"
+    kernel.run("del gpu.remote.mapped, row")
+
+
+def test_handle_of_what_cannot_be_brought(kernel: Kernel) -> None:
+    """Nothing is called."""
+    kernel.run("lock = gpu.keep('only', threading.Lock, gpus=2)")
+    with pytest.raises(Failed, match=r"CannotSend: only is in the worker on node2 and cannot be brought: .*lock"):
+        kernel.run("gpu.run(repr, lock)")
+    assert kernel.run("print(gpu.run(repr, lock, gpus=2)[:9])") == "<unlocked"
+    kernel.run("del gpu.remote.only, lock")
 
 
 def test_what_cannot_be_watched(kernel: Kernel) -> None:
