@@ -1,4 +1,7 @@
-"""Run benchmarks: `scripts/bench [NAME…] [--json FILE]`. Without names, all of them."""
+"""Run benchmarks: `scripts/bench [NAME[:PART]…] [--json FILE]`. Without names, all of them.
+
+One that is named and has parts (`pairs`) runs all of them, each by itself; `pairs:warm` is one part.
+"""
 
 import argparse
 import json
@@ -19,6 +22,20 @@ def names() -> list[str]:
     return sorted(module.name for module in found if not module.ispkg and module.name != "__main__")
 
 
+def chosen(words: Sequence[str]) -> list[str]:
+    """Return the benchmarks and parts for the words of a command line. Raises ValueError for one that there is not."""
+    known, found = names(), list[str]()
+    for word in words:
+        name, _, part = word.partition(":")
+        if name not in known:
+            raise ValueError(f"there is no benchmark {name}; benchmarks are {', '.join(known)}")
+        parts = isolated.parts(name)
+        if part and part not in parts:
+            raise ValueError(f"{name} has no part {part}; it has {', '.join(parts) or 'none'}")
+        found += [f"{name}:{one}" for one in ([part] if part else parts)] or [name]
+    return found or known
+
+
 def measure(name: str) -> Sequence[Figure]:
     """Return the figures of one benchmark; print a line on standard error meanwhile. Raises BrokenError."""
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
@@ -34,16 +51,17 @@ def measure(name: str) -> Sequence[Figure]:
 
 def main() -> int:
     """Run the benchmarks. Exit status 1 if one broke; a missed goal is shown, but is no error."""
-    known = names()
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures what people wait for.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
+    parser.add_argument("names", nargs="*", metavar="NAME[:PART]", help=", ".join(names()))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args()
-    if unknown := sorted(set(arguments.names) - set(known)):
-        parser.error(f"there is no benchmark {', '.join(unknown)}; benchmarks are {', '.join(known)}")
+    try:
+        wanted = chosen(arguments.names)
+    except ValueError as error:
+        parser.error(str(error))
     figures: list[Figure] = []
     broken = []
-    for name in arguments.names or known:
+    for name in wanted:
         try:
             figures += measure(name)
         except isolated.BrokenError:  # one broken benchmark does not hide the others

@@ -6,8 +6,9 @@ The scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn d
 
     python -m benchmarks.pairs --trace DIR [--gpus 64]
 
-`scripts/bench pairs` also measures what a cell of another node costs, with both ends on this machine: the time to its
-first line, and 100 MB there and back. The first alone:
+All that is measured of GPUs of other nodes are its parts: `scripts/bench pairs` runs each by itself, `scripts/bench
+pairs:warm pairs:dask` those two, and what cannot run here is named. Without names, `scripts/bench` has drawn days and
+warm cells here, and the other parts as benchmarks of their own. More warm cells:
 
     python -m benchmarks.pairs --cells [--rounds 30]
 """
@@ -16,13 +17,13 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from . import remote_cell
 from .lib import warm_cell
 from .lib.figures import CannotRunError, Figure, percentile, table
 from .lib.notebook_cluster import NODE_GPUS, NotebookCluster
@@ -34,6 +35,10 @@ _SEEDS = range(3)
 _WAITING = 5.0  # per cent of the cells
 _REMOTE = 30.0  # per cent of the cells
 _CELLS = 30
+_SIZES = (48, 64, 80, 96, 128, 160)
+_GOAL_SIZE = 64
+TRACE = "JUPYTER_GPU_TRACE"
+"""The environment variable with the folder of the recording: it has sessions_june_1_2.json."""
 _MEDIAN = 50
 _BEYOND = 60.0  # milliseconds beyond two local resizes
 _END, _BEGIN, _ASK = range(3)
@@ -115,6 +120,11 @@ def simulate(sessions: Sequence[Session], cluster: NotebookCluster) -> Outcome:
 
 
 def run() -> Sequence[Figure]:
+    """Measure the parts that are no benchmark of their own, as far as they can run here."""
+    return [*days(), *([] if os.geteuid() else warm(_CELLS))]
+
+
+def days() -> Sequence[Figure]:
     """Measure on drawn days, with as many GPUs as all cells need at once; the baseline is the own node alone."""
     outcomes: dict[bool, list[Outcome]] = {False: [], True: []}
     for seed in _SEEDS:
@@ -127,15 +137,13 @@ def run() -> Sequence[Figure]:
     return [
         Figure(f"{what}, cells that wait", "%", waiting[True], _COMMAND, goal=_WAITING, baseline=waiting[False]),
         Figure(f"{what}, cells with GPUs of other nodes", "%", elsewhere, _COMMAND, goal=_REMOTE),
-        *warm(_CELLS),
-        *remote_cell.run(),
     ]
 
 
 def warm(rounds: int) -> Sequence[Figure]:
-    """Measure warm cells on another node; the baseline is a local resize, in turn with them. None without root."""
+    """Measure warm cells on another node; the baseline is a local resize, in turn with them. Raises CannotRunError."""
     if os.geteuid():
-        return []
+        raise CannotRunError("warm cells need root, as node plugins run")
     cells, resizes = warm_cell.measure(rounds)
     name = "pairs: warm %%gpu cell on another node to its first line"
     return [
@@ -153,6 +161,47 @@ def warm(rounds: int) -> Sequence[Figure]:
     ]
 
 
+def trace() -> Sequence[Figure]:
+    """Measure on recorded notebooks, for clusters of several sizes. Raises CannotRunError where there are none."""
+    folder = os.environ.get(TRACE)
+    if not folder:
+        raise CannotRunError(f"{TRACE} names no folder with a recording")
+    sessions, found = recorded(Path(folder)), list[Figure]()
+    for gpus in _SIZES:
+        own, both = (simulate(sessions, NotebookCluster(gpus, remote=remote)) for remote in (False, True))
+        what = f"pairs: {len(sessions)} recorded notebooks on {gpus} GPUs"
+        goals = (_WAITING, _REMOTE) if gpus == _GOAL_SIZE else (None, None)
+        waiting, before = 100 - both.at_once, 100 - own.at_once
+        command = f"{_COMMAND}:trace"
+        found.append(Figure(f"{what}, cells that wait", "%", waiting, command, goal=goals[0], baseline=before))
+        found.append(Figure(f"{what}, cells with GPUs of other nodes", "%", both.remote, command, goal=goals[1]))
+    return found
+
+
+def _other(name: str) -> Callable[[], Sequence[Figure]]:
+    """Return what measures a benchmark of its own, which is loaded then."""
+
+    def measure() -> Sequence[Figure]:
+        figures: Sequence[Figure] = importlib.import_module(f".{name}", __package__).run()
+        return figures
+
+    return measure
+
+
+PARTS: Mapping[str, Callable[[], Sequence[Figure]]] = {
+    "days": days,
+    "warm": lambda: warm(_CELLS),
+    "trace": trace,
+    "bytes": _other("remote_cell"),
+    "dask": _other("dask_workers"),
+    "decisions": _other("decide"),
+    "lending": _other("lending"),
+}
+"""Cells of drawn days; a warm cell to its first line; recorded days; 100 MB there and back; Dask with one GPU more and
+one less; decisions; owners beside a guest.
+"""
+
+
 def _whole_nodes(gpus: int) -> int:
     return -(-gpus // NODE_GPUS) * NODE_GPUS
 
@@ -167,7 +216,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=_CELLS, help="warm cells")
     arguments = parser.parse_args()
     if arguments.cells:
-        print(table(warm(arguments.rounds)))
+        try:
+            print(table(warm(arguments.rounds)))
+        except CannotRunError as error:
+            parser.error(str(error))
         return 0
     try:
         sessions = recorded(arguments.trace) if arguments.trace else drawn(_NOTEBOOKS, arguments.seed)
@@ -175,7 +227,7 @@ def main() -> int:
         parser.error(str(error))
     cells, reserved = sum(len(one.cells) for one in sessions), peak(sessions, reserved=True)
     print(f"{len(sessions)} notebooks, {cells} cells; {peak(sessions)} GPUs in cells at once, {reserved} if reserved")
-    for gpus in arguments.gpus or (48, 64, 80, 96, 128, 160):
+    for gpus in arguments.gpus or _SIZES:
         for remote in (False, True):
             found = simulate(sessions, NotebookCluster(gpus, remote=remote))
             decided = [1000 * seconds for seconds in found.decisions]

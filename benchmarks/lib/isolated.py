@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .figures import CannotRunError, Figure
@@ -46,14 +47,27 @@ class Outcome:
 
 
 def measure(name: str) -> Outcome:
-    """Run a benchmark. Raises BrokenError."""
-    limit = getattr(importlib.import_module(f"benchmarks.{name}"), "LIMIT_SECONDS", LIMIT_SECONDS)
+    """Run a benchmark, or one part of it (`pairs:warm`). Raises BrokenError."""
+    module, _ = _named(name)
+    limit = getattr(module, "LIMIT_SECONDS", LIMIT_SECONDS)
     with tempfile.TemporaryDirectory(prefix="jupyter-gpu-bench-") as folder:
         found = Path(folder) / "outcome.json"
         status = run([sys.executable, "-m", "benchmarks.lib.isolated", name, str(found)], limit)
         if status:
             raise BrokenError(f"{name} ended with status {status}")
         return Outcome.from_json(json.loads(found.read_text()))
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """Return the parts that a benchmark has beside what it measures as a whole."""
+    return tuple(getattr(importlib.import_module(f"benchmarks.{name}"), "PARTS", ()))
+
+
+def _named(name: str) -> tuple[ModuleType, Callable[[], Sequence[Figure]]]:
+    """Return the module of a benchmark, and what measures it or the part that is named."""
+    whole, _, part = name.partition(":")
+    module = importlib.import_module(f"benchmarks.{whole}")
+    return module, module.PARTS[part] if part else module.run
 
 
 def run(command: Sequence[str], limit: float, grace: float = GRACE_SECONDS) -> int:
@@ -82,7 +96,7 @@ def main(name: str, found: Path) -> None:
     """Run a benchmark in this process, and write its outcome to a file."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
-        outcome = Outcome(tuple(importlib.import_module(f"benchmarks.{name}").run()))
+        outcome = Outcome(tuple(_named(name)[1]()))
     except CannotRunError as error:
         outcome = Outcome(missing=str(error))
     found.write_text(json.dumps(outcome.to_json()))

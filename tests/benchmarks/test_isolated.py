@@ -33,6 +33,21 @@ def gone(pid: int) -> bool:
         return True
 
 
+def test_parts_are_chosen() -> None:
+    """All of a benchmark that has some, or one; without names, each benchmark as a whole."""
+    assert bench.chosen(["gate", "pairs:warm"]) == ["gate", "pairs:warm"]
+    found = bench.chosen(["pairs"])
+    assert {"pairs:days", "pairs:warm", "pairs:bytes", "pairs:dask", "pairs:decisions", "pairs:lending"} < {*found}
+    assert bench.chosen([]) == bench.names()
+    for word, why in (
+        ("none", "no benchmark none"),
+        ("pairs:none", "no part none; it has days"),
+        ("gate:one", "none$"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            bench.chosen([word])
+
+
 def test_hanging_benchmark_is_ended_with_its_children(tmp_path: Path) -> None:
     """It may remove what it made; what it started and left behind is killed."""
     with pytest.raises(BrokenError, match="within 2 s"):

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.lib.figures import CannotRunError
 from benchmarks.lib.notebook_cluster import NotebookCluster
 from benchmarks.lib.notebook_trace import GpuCell, Session, drawn, peak, recorded
-from benchmarks.pairs import Cell, simulate
+from benchmarks.pairs import PARTS, TRACE, Cell, simulate
 
 RUSH = [
     Session(0, 60, 6, (GpuCell(1, 10), GpuCell(30, 10))),
@@ -29,6 +29,21 @@ def test_recording_is_read(tmp_path: Path) -> None:
     assert recorded(tmp_path) == [Session(5, 50, 4, (GpuCell(9, 3), GpuCell(10, 2)))]
     with pytest.raises(CannotRunError, match="no recording"):
         recorded(tmp_path / "none")
+
+
+def test_recording_as_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is named by a variable; without it, it is said that there is none."""
+    monkeypatch.delenv(TRACE, raising=False)
+    with pytest.raises(CannotRunError, match=TRACE):
+        PARTS["trace"]()
+    cell = {"start_tick": 9, "end_tick": 12, "gpus": 4}
+    sessions = [{"start_tick": 5, "stop_tick": 50, "trainings": [cell]}]
+    (tmp_path / "sessions_june_1_2.json").write_text(json.dumps({"sessions": sessions}))
+    monkeypatch.setenv(TRACE, str(tmp_path))
+    figures = PARTS["trace"]()
+    assert len(figures) == 12
+    assert {(figure.value, figure.baseline) for figure in figures} == {(0.0, 0.0), (0.0, None)}
+    assert [figure.goal for figure in figures if " 64 GPUs" in figure.name] == [5.0, 30.0]
 
 
 def test_peak_is_of_cells_that_never_wait() -> None:
