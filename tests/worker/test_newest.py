@@ -95,7 +95,7 @@ def test_handle_as_an_argument(kernel: Kernel) -> None:
     assert kernel.run(f"{THERE}\nprint(row, other is row)") == "[1, 2, 3, 4] True"
     assert kernel.run("print(gpu.run(len, row), gpu.run(len, row, gpus=2))") == "4 4"
     kernel.run("del gpu.remote.row")
-    with pytest.raises(Failed, match="CannotSend: .*row is no longer there"):
+    with pytest.raises(Failed, match=r"CannotSend: .*row is no longer there"):
         kernel.run("gpu.run(len, row)")
 
 
