@@ -19,6 +19,7 @@ from tests.kernel.builders import gpu
 from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import await_
 from tests.worker.test_cell import error_of
+from tests.worker.test_gpu_calls import STICKY
 from tests.worker.two_pods import TwoPods, started, two_pods
 
 pytestmark = pytest.mark.root
@@ -139,6 +140,22 @@ def test_namespace_stays_while_the_gpus_do(kernel: Kernel, pods: TwoPods) -> Non
     assert pods.kernels == []
     with pytest.raises(Failed, match="WorkerLost: lock was in the worker on node2"):
         kernel.run("gpu.remote.lock.get()")
+
+
+def test_process_that_cuda_ended_for(kernel: Kernel, pods: TwoPods) -> None:
+    """It ends by itself, in a cell and in a call; what it had is named, and the next one has another process."""
+    kernel.run(f"{STICKY}\nimport threading\ngpu.resize(3)")
+    kernel.run("%%gpu 2\nonly = threading.Lock(); first = os.getpid()")
+    with pytest.raises(Failed, match="AcceleratorError"):
+        kernel.run("%%gpu 2\nasserts()")
+    assert "(CUDA_ERROR_ASSERT) CUDA works no more in the process on node2" in kernel.errors
+    assert "Lost with it, to be made again: only." in kernel.errors
+    assert kernel.run("%%gpu 2\nprint(first == os.getpid())") == "False"
+    kernel.run("kept = gpu.keep('kept', dict, gpus=2)")
+    said = kernel.run("try: gpu.run(asserts, gpus=2)\nexcept Assert as error: print(error.__notes__[-1])")
+    assert said.endswith("Lost with it, to be made again: kept.")
+    with pytest.raises(Failed, match="WorkerLost: kept was in the worker"):
+        kernel.run("kept.get()")
 
 
 def test_map_uses_both_nodes(kernel: Kernel, pods: TwoPods) -> None:
