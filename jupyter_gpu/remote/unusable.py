@@ -29,9 +29,11 @@ def sentence(where: str, code: int, lost: Iterable[str]) -> Message:
 
 
 def _code(error: BaseException) -> int | None:
-    kinds = [Kind(kind.__module__, kind.__name__) for kind in type(error).__mro__]
+    kinds = [Kind(str(kind.__module__), kind.__name__) for kind in type(error).__mro__]
+    if not cuda_errors.is_of_cuda(kinds):  # of others nothing is read: they may have any code, and values of a GPU
+        return None
     numbers = [getattr(error, name, None) for name in NUMBERS]
-    return cuda_errors.sticky(kinds, numbers, " ".join(map(str, error.args)))
+    return cuda_errors.sticky(numbers, " ".join(one for one in error.args if isinstance(one, str)))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

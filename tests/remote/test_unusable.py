@@ -56,6 +56,24 @@ def test_not_sticky(error: Exception | None) -> None:
     assert sticky_code(error) is None
 
 
+class Unreadable(Exception):
+    """An error that nothing of can be read, as its parts are on a GPU."""
+
+    @property
+    def code(self) -> int:
+        raise made("torch", "AcceleratorError", error_code=710)
+
+    def __str__(self) -> str:
+        raise made("torch", "AcceleratorError", error_code=710)
+
+
+def test_others_are_not_read() -> None:
+    """An error of the user's, with a value that cannot be shown."""
+    assert sticky_code(ValueError(Unreadable())) is None
+    assert sticky_code(Unreadable()) is None
+    assert sticky_code(made("jaxlib._jax", "JaxRuntimeError", base=type("One", (Exception,), {}))) is None
+
+
 def test_what_led_to_an_error() -> None:
     """The cause, the context and members of groups count; what refers to itself ends."""
     cuda = made("torch", "AcceleratorError", error_code=710)

@@ -48,13 +48,13 @@ class Kind(NamedTuple):
     name: str
 
 
-def sticky(kinds: Sequence[Kind], numbers: Sequence[object], text: str) -> int | None:
-    """Return the code of an error if it is sticky; None if it is not, or no error of CUDA.
+def is_of_cuda(kinds: Sequence[Kind]) -> bool:
+    """Tell whether an error is one of CUDA's, by its class and those that it derives from."""
+    return any((kind.module.partition(".")[0], kind.name) in _CLASSES for kind in kinds)
 
-    ``kinds`` are its class and those that it derives from, ``numbers`` what it has for `NUMBERS`.
-    """
-    if not any((kind.module.partition(".")[0], kind.name) in _CLASSES for kind in kinds):
-        return None
+
+def sticky(numbers: Sequence[object], text: str) -> int | None:
+    """Return the code of an error of CUDA's if it is sticky, else None. ``numbers``: what it has for `NUMBERS`."""
     codes = [int(number) for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
     if codes:
         return next((code for code in codes if code in STICKY), None)
