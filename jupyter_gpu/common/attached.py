@@ -113,8 +113,14 @@ class Hint:
 
     def of_vendor(self, vendor: str) -> Hint:
         """Return the same with the GPUs of one vendor alone."""
-        gpus = tuple(gpu for gpu in self.gpus if gpu.vendor == vendor)
-        return Hint(self.instance, self.version, self.simulated, gpus, self.enforced, self.notice, (vendor,))
+        part = self.with_gpus(gpu for gpu in self.gpus if gpu.vendor == vendor)
+        part.vendors = frozenset((vendor,))
+        return part
+
+    def with_gpus(self, gpus: Iterable[AttachedGpu]) -> Hint:
+        """Return the same with these GPUs."""
+        about = (self.enforced, self.notice, self.vendors)
+        return Hint(self.instance, self.version, self.simulated, tuple(gpus), *about)
 
     def same_facts(self, other: Hint | None) -> bool:
         """Tell whether only the version differs."""

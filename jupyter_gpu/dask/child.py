@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 
-from jupyter_gpu.common.rules.visible import OURS, VISIBLE
+from jupyter_gpu.common.rules import visible
 from jupyter_gpu.dask.rules.words import Keep, Ready, Schedule, Work
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
@@ -58,6 +58,6 @@ class Child(OwnProcess):
 
 def work(word: Work) -> Child:
     """Start a worker, which sees the GPUs that its first word names."""
-    environment = {**os.environ, VISIBLE: word.visible}
-    environment.pop(OURS, None)
+    environment = dict(os.environ)
+    visible.choose(environment, word.visible)
     return Child(word, environment)

@@ -41,7 +41,7 @@ from jupyter_gpu.model.message import gettext
 from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import certificates
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
-from jupyter_gpu.remote.own_worker import visible_value
+from jupyter_gpu.remote.own_worker import visible_values
 from jupyter_gpu.remote.pod_workers import PodWorkers
 from jupyter_gpu.remote.rules.keeping import HERE as PLACE_HERE
 from jupyter_gpu.remote.rules.keeping import Choice
@@ -218,9 +218,10 @@ class Cluster:
         """Return the first word to a worker of a GPU."""
         scheduler, ((uuid, _),) = self._scheduler.ready, gpu.gpus
         name = f"{uuid}/{os.urandom(3).hex()}"  # an earlier one of the same GPU may still be about to end
+        visible = visible_values(gpu.gpus, view, gpu.place)
         if gpu.place != PLACE_HERE:
-            return Work(self._text, scheduler.address, name, (), gpu.place, 0, uuid)
-        path, visible = tuple(folder or "." for folder in sys.path), visible_value(gpu.gpus, view)
+            return Work(self._text, scheduler.address, name, (), gpu.place, 0, visible)
+        path = tuple(folder or "." for folder in sys.path)
         return Work(self._text, scheduler.address, name, path, HERE, scheduler.gateway, visible)
 
     def _bury(self) -> None:

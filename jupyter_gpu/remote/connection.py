@@ -281,12 +281,13 @@ class Connection:
             )
         return _done(reply)
 
-    def begin(self, path: Sequence[str] = (), visible: str | None = None) -> dict[str, str]:
+    def begin(self, path: Sequence[str] = (), visible: Mapping[str, str] | None = None) -> dict[str, str]:
         """Have a new kernel import from some folders and see some GPUs; return the versions of its packages.
 
-        None: it imports what it did, or sees what it did. The versions are those of packages that are compared.
+        ``visible``: variables (`common.rules.visible`). Without them it goes on with those that it has. The
+        versions are those of packages that are compared.
         """
-        content = {"path": list(path), "visible": visible}
+        content = {"path": list(path), "visible": None if visible is None else dict(visible)}
         return dict(_done(self.request("gpu_begin", content))["content"]["versions"])
 
     def reload(self, sources: Iterable[Source]) -> None:

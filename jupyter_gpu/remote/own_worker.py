@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jupyter_gpu.common.attached import Hint
-from jupyter_gpu.common.rules.visible import chosen, named, narrowed
+from jupyter_gpu.common.rules import visible
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.model.errors import GpuError
@@ -321,9 +321,8 @@ class OwnWorker:
             return
         seat.lose()
         try:
-            own = seat.place == HERE  # on another node it imports what is there
-            visible = visible_value(seat.given, view) if own else ",".join(_order(seat, view))
-            there = connection.begin(sys.path if own else (), visible)
+            path = sys.path if seat.place == HERE else ()  # on another node it imports what is there
+            there = connection.begin(path, visible_values(seat.given, view, seat.place))
             if why := packages.refusal(versions.loaded(), there):
                 raise WorkerRefused(why)
         except BaseException:
@@ -409,22 +408,13 @@ def _is_older(view: View, other: View) -> bool:
     return view.instance == other.instance and view.version <= other.version
 
 
-def _order(seat: Seat, view: View) -> list[str]:
-    """Return the uuids of a kernel's GPUs on another node, in the order of its worker."""
-    names = {uuid for uuid, _ in seat.given}
-    gpus = next((worker.gpus for worker in view.workers if worker.id == seat.place), ())
-    return [share.uuid for share in gpus if share.uuid in names]
+def visible_values(given: Gpus, view: View, place: str = HERE) -> dict[str, str]:
+    """Return the variables of a process that sees some GPUs of a place, such as ``CUDA_VISIBLE_DEVICES``.
 
-
-def visible_value(given: Gpus, view: View) -> str:
-    """Return the value of ``CUDA_VISIBLE_DEVICES`` for a process that sees some GPUs of a view.
-
-    The user's choice for the notebook counts for it as well.
+    On the own node the user's choice for the notebook counts for it as well.
     """
-    hint, names = Hint.of(view), {uuid for uuid, _ in given}
-    gpus = [gpu for gpu in hint.gpus if gpu.uuid in names]
-    own = chosen(os.environ)
-    if own is not None and not view.simulated:
-        only = Hint(hint.instance, hint.version, hint.simulated, tuple(gpus), hint.enforced)
-        return ",".join(narrowed(own, only, os.environ))
-    return ",".join(named(gpus, hint, os.environ))
+    uuids = [uuid for uuid, _ in given]
+    if place == HERE:
+        return visible.of_process(os.environ, Hint.of(view), uuids)
+    there = next((worker.gpus for worker in view.workers if worker.id == place), ())
+    return visible.of_uuids(uuids, [share.uuid for share in there])

@@ -32,8 +32,7 @@ from typing import Any, ClassVar
 
 from ipykernel.ipkernel import IPythonKernel
 
-from jupyter_gpu.common.rules.visible import OURS as OWN_CHOICE
-from jupyter_gpu.common.rules.visible import VISIBLE
+from jupyter_gpu.common.rules import visible
 from jupyter_gpu.remote import certificates, codec, versions
 from jupyter_gpu.remote.bulk import is_large
 from jupyter_gpu.remote.rules.names import CellNames
@@ -185,8 +184,7 @@ class GpuKernel(IPythonKernel):  # type: ignore[misc] # it has no types
             if asked["path"]:
                 sys.path[:] = asked["path"]
             if asked["visible"] is not None:
-                os.environ[VISIBLE] = asked["visible"]
-                os.environ.pop(OWN_CHOICE, None)
+                visible.choose(os.environ, asked["visible"])
             return {"status": "ok", "versions": found}
 
         await self._answer(stream, ident, parent, work, [])

@@ -7,6 +7,7 @@ import pytest
 from jupyter_gpu.common.attached import AttachedGpu, Hint
 from jupyter_gpu.common.rules.visible import (
     BUS_ORDER,
+    HIP,
     NAMED_BY,
     ORDER,
     OURS,
@@ -15,7 +16,10 @@ from jupyter_gpu.common.rules.visible import (
     VISIBLE,
     WANTED,
     changes,
+    choose,
     is_ours,
+    of_process,
+    of_uuids,
     start,
 )
 
@@ -116,6 +120,41 @@ def test_choice_of_the_user_counts_for_the_vendors_that_are_there() -> None:
     assert is_ours({ROCR: "0", ROCR_OURS: "0"}, amd)
     assert start({ROCR: "0"}, {}, amd) == {}
     assert start({}, {}, amd)[ROCR] == AMD.uuid
+
+
+def test_process_sees_its_gpus_alone() -> None:
+    """Those of each vendor in its variable; what the user chose for the notebook is narrowed to them."""
+    assert of_process({}, SOFT, [TWO.uuid, "other"]) == {VISIBLE: TWO.uuid}
+    assert of_process({VISIBLE: "1"}, SOFT, [TWO.uuid]) == {VISIBLE: ""}
+    assert of_process({NAMED_BY: "index", **BY_BUS}, ENFORCED, [TWO.uuid]) == {VISIBLE: "1"}
+    assert of_process({ROCR: "7"}, Hint("here", 1, False, (AMD,)), [AMD.uuid]) == {ROCR: ""}
+    assert of_process({VISIBLE: "0"}, Hint("here", 1, True, (ONE, TWO)), [ONE.uuid]) == {VISIBLE: ONE.uuid}
+
+
+def test_process_with_gpus_of_both_vendors() -> None:
+    """HIP is told which of its own it has, as it would look for NVIDIA's among them; not if the user says it."""
+    both = Hint("here", 1, False, (ONE, AMD))
+    assert of_process({}, both, [ONE.uuid, AMD.uuid]) == {VISIBLE: ONE.uuid, ROCR: AMD.uuid, HIP: "0"}
+    assert of_process({HIP: "1"}, both, [AMD.uuid]) == {VISIBLE: "", ROCR: AMD.uuid}
+    assert of_process({}, both, [ONE.uuid]) == {VISIBLE: ONE.uuid, ROCR: ""}
+
+
+def test_process_on_another_node() -> None:
+    """The form of a uuid tells the vendor; what others use there is seen by no library."""
+    second = "GPU-8a5f01c2d3e4b601"
+    assert of_uuids([second, AMD.uuid], [AMD.uuid, second]) == {ROCR: f"{AMD.uuid},{second}"}
+    there = ["GPU-00000001-aaaa-bbbb-cccc-000000000001", AMD.uuid, second]
+    assert of_uuids(there, there) == {VISIBLE: there[0], ROCR: f"{AMD.uuid},{second}", HIP: "0,1"}
+    assert of_uuids(there[:1], there) == {VISIBLE: there[0], ROCR: ""}
+    assert of_uuids([], []) == {VISIBLE: ""}
+
+
+def test_values_of_a_process_do_not_follow() -> None:
+    """They count as a user's choice."""
+    environ = {VISIBLE: "0", OURS: "0", ROCR: "a", ROCR_OURS: "a"}
+    choose(environ, {VISIBLE: ONE.uuid})
+    assert environ == {VISIBLE: ONE.uuid, ROCR: "a", ROCR_OURS: "a"}
+    assert not is_ours(environ, SOFT)
 
 
 def test_file_of_attached_gpus_names_vendors() -> None:

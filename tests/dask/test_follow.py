@@ -48,13 +48,20 @@ def test_examples() -> None:
 
 def test_words_there_and_back() -> None:
     """A key is in no representation."""
-    worker = Work("c2VjcmV0", "gpu1://here:1", "GPU-1", (".", "/x"), "w1", 0, "GPU-1")
+    worker = Work("c2VjcmV0", "gpu1://here:1", "GPU-1", (".", "/x"), "w1", 0, {"CUDA_VISIBLE_DEVICES": "GPU-1"})
     keeper = Keep("c2VjcmV0", "gpu1://here:1", 2)
     words = (keeper, Schedule("c2VjcmV0", "gpu1", ("/x",)), worker, Ready("gpu1://w1:1", 2), Attend("c2VjcmV0", "w1"))
     for word in (*words, Attending(1), Await("a"), Drop(("a",)), Living(())):
         assert control.read(word.dump(), Keep, Schedule, Work, Ready, Attend, Attending, Await, Drop, Living) == word
         assert "c2VjcmV0" not in repr(word)
     assert worker.scheme == keeper.scheme == "gpu1"
+
+
+def test_worker_is_told_of_gpus_only_by_their_variables() -> None:
+    """Another name is refused: it would be a variable of the process as well."""
+    word = Work("c2VjcmV0", "gpu1://here:1", "GPU-1", (), "w1", 0, {"LD_PRELOAD": "x"})
+    with pytest.raises(strict.FieldError, match="LD_PRELOAD"):
+        control.read(word.dump(), Work)
 
 
 @given(sizes=st.dictionaries(st.integers(), st.integers(0, 2 * BATCH), max_size=8))

@@ -170,3 +170,11 @@ def test_cuda_ended(connection: Connection, name: str, error: type[Exception]) -
     assert connection.sticky == 710
     assert call(connection, here, here["caught"]) == 1
     assert connection.sticky == 710
+
+
+def test_gpus_are_told_by_the_variables_of_their_vendors(connection: Connection) -> None:
+    """From then on these are the choice of a user, also for what it starts."""
+    told = {"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "GPU-8a5f01c2d3e4b600"}
+    connection.begin(visible=told)
+    here = space("import os\ndef f(names): return {name: os.environ[name] for name in names}")
+    assert call(connection, here, here["f"], [list(told)]) == told

@@ -6,7 +6,8 @@ program's own call of ``cuInit``: in whatever language, and in all that a notebo
 rules is ``node_plugin/gate/driver/visible.c``; one test gives both the same cases.
 
 AMD's libraries have ``ROCR_VISIBLE_DEVICES``. They read ``CUDA_VISIBLE_DEVICES``, too: it is set only where NVIDIA's
-GPUs are. Each variable names the GPUs of its own vendor alone.
+GPUs are. Each variable names the GPUs of its own vendor alone. A process of a worker that has GPUs of both has
+``HIP_VISIBLE_DEVICES`` as well, as HIP would else look for NVIDIA's uuids among its own.
 
 Where the system enforces nothing (soft mode), a value that the user chose is narrowed to what is attached; elsewhere it
 stays as it is.
@@ -14,7 +15,8 @@ stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, MutableMapping
 
 TYPE_CHECKING = False  # as in typing
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ OURS = "JUPYTER_GPU_CUDA_VISIBLE_DEVICES"
 WANTED = "JUPYTER_GPU_CUDA_WANTED"
 """Variable with a user's own choice, if our value is a part of it."""
 ROCR = "ROCR_VISIBLE_DEVICES"
+HIP = "HIP_VISIBLE_DEVICES"
+"""Numbers among the GPUs that `ROCR` names. HIP reads it before ``CUDA_VISIBLE_DEVICES``."""
 VARIABLES = {
     "nvidia": (VISIBLE, OURS, WANTED),
     "amd": (ROCR, f"JUPYTER_GPU_{ROCR}", "JUPYTER_GPU_ROCR_WANTED"),
@@ -35,7 +39,11 @@ VARIABLES = {
 """By vendor: the variable that its libraries read, and those with our value and with the user's own choice."""
 ORDER, BUS_ORDER = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 """Variable and value by which CUDA counts GPUs as nvidia-smi, the panel and ``gpu.devices`` do."""
+CHOICES = (VISIBLE, ROCR, HIP)
+"""The variables by which a process is told of the GPUs that it is to see."""
 _UUID = "GPU-"
+_OF_AMD = re.compile(r"GPU-[0-9a-f]{16}")
+"""The form of AMD's uuids, by which ROCm takes them; NVIDIA's have five groups."""
 _LONGEST_INDEX = 9
 
 
@@ -125,3 +133,46 @@ def start(environ: Mapping[str, str], inherited: Mapping[str, str], hint: Hint) 
         environ.get(visible) != inherited.get(visible) for visible, _, _ in map(VARIABLES.__getitem__, _known(hint))
     )
     return {} if hint.enforced or for_it_alone else changes(environ, hint)
+
+
+def of_process(environ: Mapping[str, str], hint: Hint, uuids: Iterable[str]) -> dict[str, str]:
+    """Return the variables of a process that is to see some GPUs of ``hint`` alone, as if its user had chosen them.
+
+    ``environ``: that of the program that starts it, whose user's own choice counts for it as well.
+    """
+    wanted, found = set(uuids), dict[str, str]()
+    for vendor in _known(hint):
+        part = hint.of_vendor(vendor)
+        only = part.with_gpus(gpu for gpu in part.gpus if gpu.uuid in wanted)
+        own = None if hint.simulated else chosen(environ, vendor)
+        about = environ if vendor == "nvidia" else {}
+        names = named(only.gpus, part, about) if own is None else narrowed(own, only, about)
+        found[VARIABLES[vendor][0]] = ",".join(names)
+    return found if HIP in environ else _with_hip(found)
+
+
+def of_uuids(uuids: Iterable[str], there: Iterable[str]) -> dict[str, str]:
+    """Return the variables of a process of another node that is to see some of the GPUs ``there``, in their order.
+
+    Only the uuids are known of them.
+    """
+    wanted, found = set(uuids), dict[str, list[str]]()
+    for uuid in there:
+        vendor = "amd" if _OF_AMD.fullmatch(uuid) else "nvidia"
+        found.setdefault(VARIABLES[vendor][0], []).extend([uuid] if uuid in wanted else [])
+    return _with_hip({name: ",".join(names) for name, names in found.items()} or {VISIBLE: ""})
+
+
+def choose(environ: MutableMapping[str, str], values: Mapping[str, str]) -> None:
+    """Give a process such variables: from now on they are no values of ours, which would follow what is attached."""
+    environ.update(values)
+    for visible, ours, _ in VARIABLES.values():
+        if visible in values:
+            environ.pop(ours, None)
+
+
+def _with_hip(found: dict[str, str]) -> dict[str, str]:
+    """Add HIP's variable where it would else read CUDA's."""
+    if VISIBLE in found and found.get(ROCR):
+        found[HIP] = ",".join(str(place) for place in range(len(found[ROCR].split(","))))
+    return found

@@ -2,7 +2,8 @@
 
     to a scheduler         {"schedule": {"certificate": "…", "scheme": "gpu1f3a", "pages": ["/…/….sock"]}}
     to a worker            {"work": {"certificate": "…", "scheduler": "gpu1f3a://here:40123", "name": "GPU-…",
-                                     "path": ["/…"], "place": "here", "gateway": 40124, "visible": "GPU-…"}}
+                                     "path": ["/…"], "place": "here", "gateway": 40124,
+                                     "visible": {"CUDA_VISIBLE_DEVICES": "GPU-…"}}}
     to one that keeps      {"keep": {"certificate": "…", "scheduler": "gpu1f3a://here:40123", "gateway": 40124}}
     from all, when ready   {"ready": {"address": "gpu1f3a://here:40125", "gateway": 40124}}
 
@@ -19,9 +20,11 @@ connections with pinned keys only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from jupyter_gpu.common.rules.visible import CHOICES
 from jupyter_gpu.model import strict
 from jupyter_gpu.remote.rules.control import Word
 
@@ -30,6 +33,13 @@ _CERTIFICATE = strict.text(8000)
 _PORT = strict.integer(0, 65535)
 _NAMES = strict.list_of(_TEXT, 256)
 _PATH = strict.list_of(strict.text(4096), 100)
+_VALUE = strict.label(1000)
+
+
+def _read_visible(value: Any, key: str) -> dict[str, str]:
+    body = strict.an_object(value, key)
+    strict.no_unknown(body, CHOICES)
+    return {name: _VALUE(text, name) for name, text in body.items()}
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,8 @@ class Work(Word):
     place: str
     gateway: int
     """The port of the gateway of its node; 0: its parent fills it in."""
-    visible: str
-    """The value of ``CUDA_VISIBLE_DEVICES``."""
+    visible: Mapping[str, str] = field(hash=False)
+    """Values of ``CUDA_VISIBLE_DEVICES`` and its kin."""
 
     kind = "work"
     reads: ClassVar = {
@@ -72,7 +82,7 @@ class Work(Word):
         "path": _PATH,
         "place": _TEXT,
         "gateway": _PORT,
-        "visible": strict.label(1000),
+        "visible": _read_visible,
     }
 
     @property
