@@ -1,7 +1,7 @@
 """Work for simulated GPUs: for demonstrations, charts and tests.
 
 It behaves like a real program: it opens the devices with `open()`, keeps them open while it works, and fails with
-PermissionError where it may not open one.
+PermissionError where it may not open one. On another node, in a ``%%gpu`` cell or a call, it uses the GPUs there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jupyter_gpu.common.rules.visible import VISIBLE
 from jupyter_gpu.kernel.api import gpu as _gpu
 from jupyter_gpu.kernel.cuda.errors import NoGpuAttached
 from jupyter_gpu.kernel.reports.status import GpuDevice, GpuStatus
+from jupyter_gpu.model.errors import ServerUnreachable
 from jupyter_gpu.model.view import Mode
 from jupyter_gpu_node.gpus.simulated import VARIABLE, clear_load, write_load
 
@@ -71,7 +72,7 @@ def work(
 @contextlib.contextmanager
 def hold(gpus: Choice | None = None) -> Iterator[tuple[GpuDevice, ...]]:
     """Keep GPUs open and do nothing; inside `with`, they cannot be given back. Raises like `work`."""
-    chosen = _choose(_gpu.status(), gpus)
+    chosen = _choose(gpus)
     descriptors: list[int] = []
     try:
         for device in chosen:
@@ -88,15 +89,29 @@ def wave(busy: float, seconds: float, place: int) -> float:
     return busy * (0.7 + 0.3 * swing)
 
 
-def _choose(status: GpuStatus, gpus: Choice | None) -> tuple[GpuDevice, ...]:
-    attached = tuple(device for device in status.devices if not device.remote)
+def _attached() -> tuple[tuple[GpuDevice, ...], GpuStatus | None]:
+    """Return the GPUs that can be used here, and what the server says; in a worker's pod there is none."""
+    try:
+        status = _gpu.status()
+    except ServerUnreachable:
+        from jupyter_gpu.worker import pod_gpus  # a kernel of a notebook needs none of it
+
+        if not pod_gpus.is_in_pod():
+            raise
+        return pod_gpus.seen(), None
+    return tuple(device for device in status.devices if not device.remote), status
+
+
+def _choose(gpus: Choice | None) -> tuple[GpuDevice, ...]:
+    attached, status = _attached()
     chosen = _visible(attached) if gpus is None else tuple(_find(attached, item) for item in gpus)
     if not chosen:
-        raise NoGpuAttached(f"Your server has no GPU{' here' if status.devices else ''}: gpu.resize(1) first.")
+        here = " here" if status is None or status.devices else ""
+        raise NoGpuAttached(f"Your server has no GPU{here}: gpu.resize(1) first.")
     for device in chosen:
         if not device.simulated:
             raise ValueError(f"GPU {device.index} is a real one. This is for simulated GPUs; give real ones real work.")
-        if status.view.mode is Mode.SOFT and device.uuid not in {mine.uuid for mine in attached}:
+        if status is not None and status.view.mode is Mode.SOFT and device.uuid not in {mine.uuid for mine in attached}:
             # Nothing else would keep us from it, so be as polite as a real program has to be.
             raise _refusal(device.index, device.path)
     return chosen

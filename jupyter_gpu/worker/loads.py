@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import socket
 import threading
 from pathlib import Path
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.remote.rules import pairing
 from jupyter_gpu.remote.rules.control import Loads
+from jupyter_gpu.worker import plugin_socket
 
-PATIENCE = 10.0
-"""Seconds that the node plugin may take."""
 MAX_WAITING = 64
 """Clients that wait at a time; the server of a notebook is one."""
 _log = logging.getLogger(__name__)
@@ -57,9 +55,4 @@ class LoadReader:
 
 def read(path: Path) -> Loads:
     """Ask the node plugin for the loads and kinds of the pod's GPUs. Raises `OSError` and `FieldError`."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(PATIENCE)
-        connection.connect(str(path))
-        connection.sendall(b'{"get": "sample"}\n')
-        with connection.makefile("rb") as lines:
-            return pairing.read_sample(lines.readline(pairing.MAX_LINE + 1))
+    return pairing.read_sample(plugin_socket.ask(path, "sample"))

@@ -25,10 +25,9 @@ from jupyter_gpu.remote.rules.control import Allow, Serve
 
 from . import standby
 from .loads import LoadReader
+from .plugin_socket import VARIABLE
 from .supervisor import Supervisor
 
-VARIABLE = "JUPYTER_GPU_NODE_SOCKET"
-"""The environment variable with the path of the socket; the node plugin sets it."""
 MAX_FILES = 4096
 """Descriptors of a process, and so connections: what strangers open ends after the time for a handshake."""
 FIRST_PAUSE, LAST_PAUSE = 0.1, 5.0

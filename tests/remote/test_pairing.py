@@ -16,7 +16,15 @@ from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Loads
-from jupyter_gpu.remote.rules.pairing import accepted, read_annotations, read_sample, read_taken, recorded
+from jupyter_gpu.remote.rules.pairing import (
+    accepted,
+    read_annotations,
+    read_gpus,
+    read_sample,
+    read_taken,
+    recorded,
+)
+from tests.kernel.builders import gpu
 from tests.model.test_service import KEY
 
 PEER = Peer(KEY, 47100)
@@ -111,6 +119,15 @@ def test_loads_are_read() -> None:
     ):
         with pytest.raises(FieldError):
             read_sample(odd)
+
+
+def test_gpus_of_the_node() -> None:
+    """As the node plugin tells any pod; a list that cannot be read is none."""
+    told = {"node": "n", "simulated": True, "gpus": [gpu(3).to_json()], "shares": {}}
+    assert read_gpus(json.dumps(told).encode()) == (gpu(3),)
+    for odd in (b"{}", b'{"gpus": [{}]}', b'{"error": "no"}', b""):
+        with pytest.raises(FieldError):
+            read_gpus(odd)
 
 
 @given(st.binary(max_size=300))

@@ -77,7 +77,7 @@ def test_function_sees_gpus_that_came_after_cuda_started(server: Server) -> None
         own.run(IMPORTS)
         assert own.run("gpu.resize(1); print(seen())") == "1"
         assert own.run("print(gpu.run(seen, gpus=2), seen())") == "2 1"
-        await_(lambda: server.status()["phase"] == "Ready")
+        await_(lambda: {1000, 0} == set(server.status()["amounts"].values()))
         assert own.run("print(gpu.status().attached)") == "1"
     give_back(server)
 

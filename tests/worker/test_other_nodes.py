@@ -8,6 +8,7 @@ import signal
 import time
 from ast import literal_eval
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,25 @@ def test_process_that_cuda_ended_for(kernel: Kernel, pods: TwoPods) -> None:
     assert said.endswith("Lost with it, to be made again: kept.")
     with pytest.raises(Failed, match="WorkerLost: kept was in the worker"):
         kernel.run("kept.get()")
+
+
+def test_simulated_work(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
+    """It opens the GPUs that the cell or function sees there, and no others."""
+    before = pods.worker.gpus
+    paths = [str(tmp_path / name) for name in ("gpu0", "gpu1")]
+    for path in paths:
+        Path(path).touch()
+    pods.worker.gpus = tuple(replace(one, path=path) for one, path in zip(before, paths, strict=True))
+    kernel.run("gpu.resize(3)\nfrom jupyter_gpu import simulate")
+    kernel.run("def opened():\n    with simulate.hold() as held: return [one.path for one in held]")
+    assert kernel.run("%%gpu 2\nprint(opened())") == str(paths)
+    assert kernel.run("print(gpu.map(lambda _: len(opened()), [1], gpus=2))") == "[2]"
+    with pytest.raises(Failed, match="PermissionError"):
+        kernel.run("gpu.run(simulate.work, 0, [5], gpus=2)")
+    pods.worker.gpus = ()
+    with pytest.raises(Failed, match="NoGpuAttached"):
+        kernel.run("gpu.run(opened, gpus=2)")
+    pods.worker.gpus = before
 
 
 def test_map_uses_both_nodes(kernel: Kernel, pods: TwoPods) -> None:

@@ -26,7 +26,7 @@ from jupyter_gpu.remote.errors import WorkerLost
 from jupyter_gpu.remote.first_process import WorkerAddress, ask
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Started
-from jupyter_gpu.worker import node, unreadable
+from jupyter_gpu.worker import node, plugin_socket, unreadable
 from tests.shares.world import until
 from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod
 from tests.worker.test_connection import ran, refused
@@ -330,7 +330,7 @@ def test_first_process_of_a_container_buries_the_orphans() -> None:
 
 def test_without_a_slot_the_program_ends_with_the_reason() -> None:
     """Not in silence."""
-    environment = {key: value for key, value in os.environ.items() if key != node.VARIABLE}
+    environment = {key: value for key, value in os.environ.items() if key != plugin_socket.VARIABLE}
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_gpu.worker"], env=environment, capture_output=True, text=True, timeout=60
     )

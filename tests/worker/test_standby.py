@@ -20,7 +20,7 @@ from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules.control import Look, Running, Start, Started
-from jupyter_gpu.worker import node, standby
+from jupyter_gpu.worker import plugin_socket, standby
 from tests.shares.world import until
 from tests.worker.pods import plugin, worker_pod
 from tests.worker.test_connection import ran, refused
@@ -154,7 +154,7 @@ def test_switch() -> None:
     assert not standby.wanted({standby.VARIABLE: "0"})
     with pytest.raises(strict.FieldError, match="must be 0 or 1"):
         standby.wanted({standby.VARIABLE: "yes"})
-    environment = {**os.environ, node.VARIABLE: "/x", standby.VARIABLE: "yes"}
+    environment = {**os.environ, plugin_socket.VARIABLE: "/x", standby.VARIABLE: "yes"}
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_gpu.worker"], env=environment, capture_output=True, text=True, timeout=60
     )

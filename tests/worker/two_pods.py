@@ -20,7 +20,7 @@ import pytest
 from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, SERVICE, Allocated, Requested, decode_requested, encode
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerService, decode_service
-from jupyter_gpu.worker.node import VARIABLE
+from jupyter_gpu.worker.plugin_socket import VARIABLE
 from tests.kernel.builders import gpu
 from tests.kernel.servers import Server, environment, serve
 from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod

@@ -1,4 +1,4 @@
-"""Pure: what a worker pod learns from its node plugin: whose key it accepts, whether its own is recorded, and loads.
+"""Pure: what a worker pod learns from its node plugin: whose key it accepts, whether its own is recorded, loads, GPUs.
 
 In doubt nobody is accepted: while `service` cannot be read, or names another notebook than the one whose worker the
 pod was created as.
@@ -13,11 +13,13 @@ from typing import Any
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import ATTACHED, SERVICE, WORKER, decode_attached
 from jupyter_gpu.model.errors import InvalidAnnotation
+from jupyter_gpu.model.gpu import MAX_GPUS, Gpu
 from jupyter_gpu.model.service import Peer, decode_worker, decode_worker_service
 from jupyter_gpu.remote.rules import control
 
 MAX_LINE = 2**20
 """Bytes of one line of the node plugin."""
+_read_gpus = strict.list_of(Gpu.from_json, MAX_GPUS)
 
 
 def read_taken(line: bytes) -> str:
@@ -35,6 +37,12 @@ def read_sample(line: bytes) -> control.Loads:
     loads = strict.required(body, "loads", _first)
     kinds = strict.optional(body, "kinds", _first) or {}  # older plugins do not tell them
     return control.Loads(control.read_loads(loads, "loads"), control.read_kinds(kinds, "kinds"))
+
+
+def read_gpus(line: bytes) -> tuple[Gpu, ...]:
+    """Return the GPUs of the pod's node. Raises `FieldError`."""
+    body = strict.an_object(strict.loads(line, MAX_LINE), "answer")
+    return strict.required(body, "gpus", _read_gpus)
 
 
 def _first(value: Any, key: str) -> dict[str, Any]:
