@@ -6,7 +6,6 @@ as not done where it frees one. So no GPU is given away twice, whatever the resu
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -19,15 +18,15 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
-from jupyter_gpu_scheduler.rules.queue.aging import overdue_at
-from jupyter_gpu_scheduler.rules.queue.pace import AskedWish, PacedWish, first, paced
 from jupyter_gpu_scheduler.rules.queue.slider_end import moves_end, only_end_moved
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, PodUsage, read_node, read_pod
+from jupyter_gpu_scheduler.rules.state.records import NodeRecord, PodRecord, read_node, read_pod
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .clocks import Clocks
+from .due_times import DueTimes
+from .node_use import NodeUse
 from .notebooks import Notebooks
 from .owners import Owners
 from .pending_write import PendingWrite, overlaid
@@ -65,23 +64,14 @@ class ClusterCache:
         self._on_change = on_change
         self._complete = complete
         self._namespaces = frozenset(settings.namespaces)
-        self._line = settings.line
-        self._elapsed = clocks.elapsed
-        self._now = clocks.now
-        self._overdue: dict[str, float] = {}  # pods in line: when they will have waited too long
-        self._overdue_heap: list[tuple[float, str]] = []  # the same, soonest first
-        self._paced: dict[str, PacedWish] = {}
-        self._held_back: set[str] = set()  # pods whose newest wish is not answered yet
-        self._answer_heap: list[tuple[float, str]] = []  # when to answer which of them, soonest first
+        self._times = DueTimes(settings.line, clocks, on_change)
         self._pods: dict[str, PodRecord] = {}
         self.notebooks = Notebooks(
             self.snapshot, self._pods, settings.workers, settings.policy, clocks, self.owners.limits_by_kind
         )
-        self._usage: dict[str, PodUsage] = {}
         self._nodes: dict[str, NodeRecord] = {}
-        self._used: dict[str, dict[str, int]] = {}
+        self._node_use = NodeUse()
         self._unseen: set[str] = set()  # pods that were read and that no watch has shown yet
-        self._opaque: dict[str, set[str]] = {}  # node → pods whose `attached` can't be read
         self._pending_writes: dict[str, PendingWrite] = {}
         self._blocked: set[str] = set()
         self._offers: dict[str, OfferedNodes] = {}
@@ -245,28 +235,20 @@ class ClusterCache:
 
     def seconds_until_due(self) -> float | None:
         """Return the seconds until the next change that time brings, for `catch_up`; ``None``: there is none."""
-        seconds = [self._answer_heap[0][0] - self._elapsed()] if self._answer_heap else []
-        if (until := self.owners.seconds_until_due()) is not None:
-            seconds.append(until)
-        if self._overdue_heap:
-            seconds.append(self._overdue_heap[0][0] - self._now())
-        if (until := self.notebooks.seconds_until_due()) is not None:
-            seconds.append(until)
+        seconds = self._times.seconds_until_due()
+        for until in (self.owners.seconds_until_due(), self.notebooks.seconds_until_due()):
+            if until is not None:
+                seconds.append(until)
         return max(0.0, min(seconds)) if seconds else None
 
     def catch_up(self) -> None:
         """Apply the changes that are due by now."""
-        now = self._elapsed()
-        while self._answer_heap and self._answer_heap[0][0] <= now:
-            _, uid = heapq.heappop(self._answer_heap)
-            self._held_back.discard(uid)
+        for uid in self._times.due_answers():
             if uid in self._pods:
-                self._pace(uid)
+                self._times.pace(self._pods[uid].state)
                 self._put_pod(uid)
-        while self._overdue_heap and self._overdue_heap[0][0] <= self._now():
-            when, uid = heapq.heappop(self._overdue_heap)
-            if self._overdue.get(uid) == when:
-                self._put_pod(uid)
+        for uid in self._times.newly_overdue():
+            self._put_pod(uid)
         if owners := self.owners.due():
             self._update_terms(owners)
 
@@ -364,66 +346,39 @@ class ClusterCache:
     def _take_pod(self, record: PodRecord, *, assumed: bool = False) -> None:
         """Take over a newer version of a pod; ``assumed``: the snapshot still has it with a write that has ended."""
         uid = record.state.uid
-        self._count(uid, record.usage)
+        self._put_nodes(self._node_use.count(uid, record.usage))
         if not record.matters or (self._namespaces and record.state.namespace not in self._namespaces):
             if uid in self._pods:  # its annotations were removed, or it finished and no longer holds anything
                 self._forget_record(uid)
             return
-        known, asked = self._pods.get(uid), self._paced.get(uid)
+        known, asked = self._pods.get(uid), self._times.paced(uid)
         self._pods[uid] = record
         self._changed_pods[uid] = None
-        self._pace(uid)
+        paced = self._times.pace(record.state)
         pending_write = self._pending_writes.get(uid)
         bound = pending_write is not None and pending_write.written and bool(record.state.node)
         if bound:
             del self._pending_writes[uid]
-        self._withhold_node(uid, record.state.node if record.opaque else "")
-        same = known is not None and known.state == record.state and self._paced[uid] == asked
+        self._put_nodes(self._node_use.withhold(uid, record.state.node if record.opaque else ""))
+        same = known is not None and known.state == record.state and paced == asked
         others = self.notebooks.seen(known, record)
         if assumed or bound or not same or uid in others or not self.owners.has_settled(record.state.owner):
             self._put_pod(uid)
         self._put_known(other for other in others if other != uid)
 
     def _forget_pod(self, uid: str) -> None:
-        self._count(uid, None)
+        self._put_nodes(self._node_use.count(uid, None))
         if uid in self._pods:
             self._forget_record(uid)
 
-    def _pace(self, uid: str) -> None:
-        """Choose the wish of a pod that is answered now: the newest, unless it changes too often."""
-        state, known = self._pods[uid].state, self._paced.get(uid)
-        asked, now = AskedWish(state.requested, state.fault), self._elapsed()
-        if known is None:
-            self._paced[uid] = first(asked, now, self._line.wish_burst)
-            return
-        burst, seconds = self._line.wish_burst, self._line.wish_seconds
-        self._paced[uid], wait = paced(known, asked, now, burst=burst, seconds=seconds)
-        if wait and uid not in self._held_back:
-            self._held_back.add(uid)
-            heapq.heappush(self._answer_heap, (now + wait, uid))
-            self._on_change()
-
-    def _is_overdue(self, uid: str, allocated: Allocated | None) -> bool:
-        when = overdue_at(allocated, self._line.patience_seconds)
-        if when is None:
-            self._overdue.pop(uid, None)
-            return False
-        if self._overdue.get(uid) != when:
-            self._overdue[uid] = when
-            if when > self._now():
-                heapq.heappush(self._overdue_heap, (when, uid))
-                self._on_change()
-        return when <= self._now()
-
     def _forget_record(self, uid: str) -> None:
         others = self.notebooks.seen(self._pods.pop(uid), None)
-        self._overdue.pop(uid, None)
-        self._paced.pop(uid, None)
+        self._times.forget(uid)
         self._pending_writes.pop(uid, None)
         self._blocked.discard(uid)
         self._offers.pop(uid, None)
         self._changed_pods[uid] = None
-        self._withhold_node(uid, "")
+        self._put_nodes(self._node_use.withhold(uid, ""))
         self._mark_nodes_of(uid)
         state = self.snapshot.pod(uid)
         self.snapshot.remove_pod(uid)
@@ -435,13 +390,13 @@ class ClusterCache:
 
     def _put_pod(self, uid: str, decided: str = "") -> None:
         """Put a pod's record, with its write in flight, into the snapshot. ``decided``: see `assume`."""
-        state, pending_write, asked = self._pods[uid].state, self._pending_writes.get(uid), self._paced[uid].asked
+        state, pending_write, asked = self._pods[uid].state, self._pending_writes.get(uid), self._times.asked(uid)
         if asked.requested != state.requested or asked.fault != state.fault:
             state = replace(state, requested=asked.requested, fault=asked.fault)
         if pending_write:
             state = overlaid(state, pending_write)
         state = self.notebooks.divided(self._pods[uid], state)
-        blocked, overdue = uid in self._blocked, self._is_overdue(uid, state.allocated)
+        blocked, overdue = uid in self._blocked, self._times.is_overdue(uid, state.allocated)
         if blocked or overdue or uid in self._offers:
             state = replace(state, blocked=blocked, offered=self._offers.get(uid), overdue=overdue)
         self._put_under_terms(state, decided)
@@ -507,32 +462,9 @@ class ClusterCache:
         for node in self.nodes_of(uid):
             self._changed_nodes[node] = None
 
-    def _count(self, uid: str, new: PodUsage | None) -> None:
-        """Count what a pod takes of its node; ``None``: it takes nothing any more."""
-        old = self._usage.pop(uid, None)
-        if new:
-            self._usage[uid] = new
-        if old == new:
-            return
-        for one, sign in ((old, -1), (new, 1)):
-            if one:
-                used = self._used.pop(one.node, {})
-                for name, amount in one.requests.items():
-                    used[name] = used.get(name, 0) + sign * amount
-                if left := {name: amount for name, amount in used.items() if amount}:  # else the node may be gone
-                    self._used[one.node] = left
-                self._put_node(one.node)
-
-    def _withhold_node(self, uid: str, node: str) -> None:
-        """Withhold the GPUs of ``node`` because of this pod; release those of nodes that it alone withheld before."""
-        for name in [name for name, pods in self._opaque.items() if uid in pods and name != node]:
-            self._opaque[name].discard(uid)
-            if not self._opaque[name]:
-                del self._opaque[name]
+    def _put_nodes(self, names: Iterable[str]) -> None:
+        for name in names:
             self._put_node(name)
-        if node and uid not in self._opaque.get(node, ()):
-            self._opaque.setdefault(node, set()).add(uid)
-            self._put_node(node)
 
     def _put_node(self, name: str) -> None:
         """Put a node's inventory and facts into the snapshot."""
@@ -544,8 +476,8 @@ class ClusterCache:
         if node.gpus is None:
             self.snapshot.remove_node(name)
         else:
-            gpus = _withheld(node.gpus) if self._opaque.get(name) else node.gpus
-            self.snapshot.put_node(name, gpus, node.facts(self._used.get(name, {})))
+            gpus = _withheld(node.gpus) if self._node_use.is_withheld(name) else node.gpus
+            self.snapshot.put_node(name, gpus, node.facts(self._node_use.used(name)))
         if self.snapshot.gpus(name) != before:
             self.owners.gpus_changed()
             self._put_known(self.notebooks.on(name))
