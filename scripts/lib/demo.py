@@ -83,6 +83,7 @@ def parts(folder: Path, options: argparse.Namespace) -> Iterator[Demo]:
         with demo_cluster.running(folder, text, **wanted) as (lab, other, hub):
             yield Demo(lab, other=other, hub=hub)
         return
+    print("Starting JupyterLab", flush=True)
     with ExitStack() as stack:
         lab = stack.enter_context(here(folder, text, real=options.real))
         yield Demo(lab, None if options.real else stack.enter_context(sharing(folder / "s", brief=options.check)))
