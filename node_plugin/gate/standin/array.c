@@ -60,10 +60,12 @@ static CUresult create(struct array **array, struct shape shape) {
 }
 
 API CUresult cuArray3DCreate_v2(struct array **array, const struct shape *shape) {
+    ENTER(WAITS);
     return shape ? create(array, *shape) : INVALID_VALUE;
 }
 
 API CUresult cuArrayCreate_v2(struct array **array, const struct flat_shape *flat) {
+    ENTER(WAITS);
     if (!flat) return INVALID_VALUE;
     return create(array, (struct shape){flat->width, flat->height, 0, flat->format, flat->channels, 0});
 }
@@ -82,6 +84,7 @@ API CUresult cuArrayGetDescriptor_v2(struct flat_shape *flat, struct array *arra
 }
 
 API CUresult cuArrayDestroy(struct array *array) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!array) return INVALID_HANDLE;
     release(array->allocation);
@@ -90,6 +93,7 @@ API CUresult cuArrayDestroy(struct array *array) {
 }
 
 API CUresult cuMipmappedArrayDestroy(struct mipmap *mipmap) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!mipmap) return INVALID_HANDLE;
     for (unsigned level = 0; level < mipmap->count; level++) cuArrayDestroy(mipmap->levels[level]);
@@ -100,6 +104,7 @@ API CUresult cuMipmappedArrayDestroy(struct mipmap *mipmap) {
 static size_t half(size_t size) { return size > 1 ? size / 2 : size; }
 
 API CUresult cuMipmappedArrayCreate(struct mipmap **mipmap, const struct shape *whole, unsigned levels) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!mipmap || !whole || !levels || levels > 32) return INVALID_VALUE;
     struct mipmap *made = calloc(1, sizeof *made + levels * sizeof *made->levels);

@@ -131,7 +131,10 @@ int board_open(struct board *board, const char *folder, const char *uuid, uint64
     snprintf(path, sizeof path, "%s/%s.board", folder, uuid);
     int failed = access(path, F_OK) ? make(path, uuid, memory, entries) : 0;
     if (!failed) failed = attach(board, path);
-    if (failed) return failed;
+    if (failed) {
+        board->sheet = NULL;
+        return failed;
+    }
     if (owner) snprintf(board->owner, sizeof board->owner, "%s", owner);
     else snprintf(board->owner, sizeof board->owner, "%d", (int)getpid());
     board->slot = BOARD_SLOTS;
@@ -184,6 +187,8 @@ uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, ui
     return start + duration;
 }
 
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* some functions count memory while the board is closed */
+
 static uint64_t taken(struct board *board) {
     uint64_t bytes = 0;
     for (uint32_t slot = 0; slot < BOARD_SLOTS; slot++)
@@ -191,12 +196,41 @@ static uint64_t taken(struct board *board) {
     return bytes;
 }
 
-int board_take(struct board *board, int64_t bytes) {
+static int take(struct board *board, int64_t bytes) {
     lock(board->sheet);
     int enough = bytes <= 0 || (uint64_t)bytes <= board->sheet->memory - taken(board);
     if (enough) board->sheet->slots[board->slot].bytes += (uint64_t)bytes;
     unlock(board->sheet);
     return enough;
+}
+
+int board_take(struct board *board, int64_t bytes) {
+    pthread_mutex_lock(&opening);
+    int enough = !board->sheet || take(board, bytes);
+    if (enough) board->bytes += (uint64_t)bytes;
+    pthread_mutex_unlock(&opening);
+    return enough;
+}
+
+void board_close(struct board *board) {
+    struct sheet *sheet = board->sheet;
+    pthread_mutex_lock(&opening);
+    lock(sheet);
+    sheet->slots[board->slot] = (struct slot){0};
+    unlock(sheet);
+    munmap(sheet, size_for(sheet->capacity));
+    close(board->file);
+    board->sheet = NULL;
+    pthread_mutex_unlock(&opening);
+}
+
+int board_reopen(struct board *board, const char *folder, const char *uuid, uint64_t memory, uint32_t entries,
+                 const char *owner) {
+    pthread_mutex_lock(&opening);
+    int failed = board_open(board, folder, uuid, memory, entries, owner);
+    if (!failed && !take(board, (int64_t)board->bytes)) failed = ENOSPC;
+    pthread_mutex_unlock(&opening);
+    return failed;
 }
 
 uint64_t board_free(struct board *board) {

@@ -54,7 +54,8 @@ struct sheet {
 };
 
 struct board {
-    struct sheet *sheet;
+    struct sheet *sheet; /* NULL while closed */
+    uint64_t bytes;      /* device memory in use; what it would be while closed */
     int file;
     uint32_t slot;
     uint32_t process;
@@ -71,6 +72,14 @@ uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, ui
 
 /* Take device memory, or give it back (below 0). Return whether there was enough. */
 int board_take(struct board *board, int64_t bytes);
+
+/* Close the board: the process no longer has the GPU, nor memory there. */
+void board_close(struct board *board);
+
+/* Open the board of the same GPU or another one, and take the memory that the process had. Return 0 or an errno: ENOSPC if there is
+ * not enough, and then it stays open. */
+int board_reopen(struct board *board, const char *folder, const char *uuid, uint64_t memory, uint32_t entries,
+                 const char *owner);
 
 /* Return the bytes of the GPU that no living process uses. */
 uint64_t board_free(struct board *board);

@@ -104,19 +104,23 @@ static CUresult launch(struct stream *handle, void (*function)(void *), void *da
 }
 
 API CUresult cuLaunchHostFunc(struct stream *stream, void (*function)(void *), void *data) {
+    ENTER(WAITS);
     return launch(stream, function, data, 0);
 }
 
 API CUresult cuLaunchHostFunc_ptsz(struct stream *stream, void (*function)(void *), void *data) {
+    ENTER(WAITS);
     return launch(stream, function, data, 1);
 }
 
 API CUresult cuLaunchHostFunc_v2(struct stream *stream, void (*function)(void *), void *data, unsigned mode) {
+    ENTER(WAITS);
     (void)mode;
     return launch(stream, function, data, 0);
 }
 
 API CUresult cuLaunchHostFunc_v2_ptsz(struct stream *stream, void (*function)(void *), void *data, unsigned mode) {
+    ENTER(WAITS);
     (void)mode;
     return launch(stream, function, data, 1);
 }
@@ -132,10 +136,12 @@ static CUresult callback(struct stream *handle, void (*function)(struct stream *
 
 API CUresult cuStreamAddCallback(struct stream *stream, void (*function)(struct stream *, CUresult, void *), void *data,
                                  unsigned flags) {
+    ENTER(WAITS);
     return flags ? INVALID_VALUE : callback(stream, function, data, 0);
 }
 
 API CUresult cuStreamAddCallback_ptsz(struct stream *stream, void (*function)(struct stream *, CUresult, void *),
                                       void *data, unsigned flags) {
+    ENTER(WAITS);
     return flags ? INVALID_VALUE : callback(stream, function, data, 1);
 }

@@ -41,25 +41,29 @@ static CUresult begin_in(struct stream *handle, struct graph *graph, int per_thr
 
 static CUresult begin(struct stream *stream, int per_thread) { return begin_in(stream, NULL, per_thread); }
 
-API CUresult cuStreamBeginCapture(struct stream *stream) { return begin(stream, 0); }
-API CUresult cuStreamBeginCapture_ptsz(struct stream *stream) { return begin(stream, 1); }
+API CUresult cuStreamBeginCapture(struct stream *stream) { ENTER(WAITS); return begin(stream, 0); }
+API CUresult cuStreamBeginCapture_ptsz(struct stream *stream) { ENTER(WAITS); return begin(stream, 1); }
 
 API CUresult cuStreamBeginCapture_v2(struct stream *stream, int mode) {
+    ENTER(WAITS);
     return mode < 0 || mode > 2 ? INVALID_VALUE : begin(stream, 0);
 }
 
 API CUresult cuStreamBeginCapture_v2_ptsz(struct stream *stream, int mode) {
+    ENTER(WAITS);
     return mode < 0 || mode > 2 ? INVALID_VALUE : begin(stream, 1);
 }
 
 #define AFTER const void *after, const void *edges, size_t n, int mode
 
 API CUresult cuStreamBeginCaptureToGraph(struct stream *stream, struct graph *graph, AFTER) {
+    ENTER(WAITS);
     (void)after, (void)edges, (void)n, (void)mode;
     return graph ? begin_in(stream, graph, 0) : INVALID_VALUE;
 }
 
 API CUresult cuStreamBeginCaptureToGraph_ptsz(struct stream *stream, struct graph *graph, AFTER) {
+    ENTER(WAITS);
     (void)after, (void)edges, (void)n, (void)mode;
     return graph ? begin_in(stream, graph, 1) : INVALID_VALUE;
 }
@@ -80,8 +84,8 @@ static CUresult end(struct stream *handle, struct graph **graph, int per_thread)
     return invalid ? CAPTURE_INVALIDATED : OK;
 }
 
-API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) { return end(stream, graph, 0); }
-API CUresult cuStreamEndCapture_ptsz(struct stream *stream, struct graph **graph) { return end(stream, graph, 1); }
+API CUresult cuStreamEndCapture(struct stream *stream, struct graph **graph) { ENTER(WAITS); return end(stream, graph, 0); }
+API CUresult cuStreamEndCapture_ptsz(struct stream *stream, struct graph **graph) { ENTER(WAITS); return end(stream, graph, 1); }
 
 static CUresult information(struct stream *handle, int *status, unsigned long long *id, struct graph **graph, int per_thread) {
     struct stream *stream;

@@ -10,6 +10,8 @@
 static _Thread_local struct context *stack[DEPTH];
 static _Thread_local int depth; /* stack[depth] is current */
 
+struct context *standin_contexts;
+
 CUresult current(struct context **context) {
     if (standin_state) return standin_state;
     *context = stack[depth];
@@ -25,9 +27,13 @@ static struct context *make(CUdevice device, unsigned flags) {
     context->id = ++ids;
     context->legacy.context = context;
     context->bytes = standin_context;
-    if (board_take(&context->device->board, (int64_t)context->bytes)) return context;
-    free(context);
-    return NULL;
+    if (!board_take(&context->device->board, (int64_t)context->bytes)) {
+        free(context);
+        return NULL;
+    }
+    context->next = standin_contexts;
+    standin_contexts = context;
+    return context;
 }
 
 static void give_back(struct context *context) {
@@ -50,24 +56,29 @@ static CUresult create(struct context **context, unsigned flags, CUdevice device
 }
 
 API CUresult cuCtxCreate(struct context **context, unsigned flags, CUdevice device) {
+    ENTER(WAITS);
     return create(context, flags, device);
 }
 
 API CUresult cuCtxCreate_v2(struct context **context, unsigned flags, CUdevice device) {
+    ENTER(WAITS);
     return create(context, flags, device);
 }
 
 API CUresult cuCtxCreate_v3(struct context **context, void *a, int n, unsigned flags, CUdevice device) {
+    ENTER(WAITS);
     (void)a, (void)n;
     return create(context, flags, device);
 }
 
 API CUresult cuCtxCreate_v4(struct context **context, void *parameters, unsigned flags, CUdevice device) {
+    ENTER(WAITS);
     (void)parameters;
     return create(context, flags, device);
 }
 
 API CUresult cuCtxDestroy_v2(struct context *context) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!context) return INVALID_CONTEXT;
     context_wait(context);
@@ -76,7 +87,7 @@ API CUresult cuCtxDestroy_v2(struct context *context) {
     return OK; /* it is never freed: other threads may have it as their current context */
 }
 
-API CUresult cuCtxDestroy(struct context *context) { return cuCtxDestroy_v2(context); }
+API CUresult cuCtxDestroy(struct context *context) { ENTER(WAITS); return cuCtxDestroy_v2(context); }
 
 API CUresult cuCtxPushCurrent_v2(struct context *context) {
     if (standin_state) return standin_state;
@@ -127,6 +138,7 @@ API CUresult cuCtxGetDevice_v2(CUdevice *device, struct context *context) {
 }
 
 API CUresult cuCtxGetFlags(unsigned *flags) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (!failed) *flags = context->flags;
@@ -134,6 +146,7 @@ API CUresult cuCtxGetFlags(unsigned *flags) {
 }
 
 API CUresult cuCtxSetFlags(unsigned flags) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (!failed) context->flags = flags;
@@ -147,6 +160,7 @@ API CUresult cuCtxGetId(struct context *context, unsigned long long *id) {
 }
 
 API CUresult cuCtxSynchronize(void) {
+    ENTER(ENDS);
     struct context *context;
     CUresult failed = current(&context);
     if (!failed) context_wait(context);
@@ -154,6 +168,7 @@ API CUresult cuCtxSynchronize(void) {
 }
 
 API CUresult cuCtxSynchronize_v2(struct context *context) {
+    ENTER(ENDS);
     if (!context) return cuCtxSynchronize();
     if (!standin_state) context_wait(context);
     return standin_state;
@@ -171,6 +186,7 @@ static size_t limit_of(const struct context *context, int limit) {
 }
 
 API CUresult cuCtxGetLimit(size_t *value, int limit) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (limit < 0 || limit > 10) return INVALID_VALUE;
@@ -180,6 +196,7 @@ API CUresult cuCtxGetLimit(size_t *value, int limit) {
 
 /* Stacks, the printf buffer and the heap take memory from then on. */
 API CUresult cuCtxSetLimit(int limit, size_t value) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (failed) return failed;
@@ -192,20 +209,22 @@ API CUresult cuCtxSetLimit(int limit, size_t value) {
 }
 
 API CUresult cuCtxGetCacheConfig(int *config) {
+    ENTER(WAITS);
     struct context *context;
     *config = 0;
     return current(&context);
 }
 
 API CUresult cuCtxSetCacheConfig(int config) {
+    ENTER(WAITS);
     struct context *context;
     (void)config;
     return current(&context);
 }
 
-API CUresult cuCtxGetSharedMemConfig(int *config) { return cuCtxGetCacheConfig(config); }
+API CUresult cuCtxGetSharedMemConfig(int *config) { ENTER(WAITS); return cuCtxGetCacheConfig(config); }
 
-API CUresult cuCtxSetSharedMemConfig(int config) { return cuCtxSetCacheConfig(config); }
+API CUresult cuCtxSetSharedMemConfig(int config) { ENTER(WAITS); return cuCtxSetCacheConfig(config); }
 
 API CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     struct context *context;
@@ -242,6 +261,7 @@ API CUresult cuDevicePrimaryCtxRetain(struct context **context, CUdevice device)
 }
 
 API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    ENTER(WAITS);
     CUresult failed = known_device(device);
     if (failed) return failed;
     struct context *context = primary_context(&standin_devices[device]);
@@ -255,9 +275,10 @@ API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return OK;
 }
 
-API CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+API CUresult cuDevicePrimaryCtxReset(CUdevice device) { ENTER(WAITS); return cuDevicePrimaryCtxReset_v2(device); }
 
 API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    ENTER(WAITS);
     CUresult failed = known_device(device);
     if (failed) return failed;
     struct context *context = primary_context(&standin_devices[device]);
@@ -269,7 +290,7 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return ends ? cuDevicePrimaryCtxReset_v2(device) : failed;
 }
 
-API CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
+API CUresult cuDevicePrimaryCtxRelease(CUdevice device) { ENTER(WAITS); return cuDevicePrimaryCtxRelease_v2(device); }
 
 API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
     CUresult failed = known_device(device);

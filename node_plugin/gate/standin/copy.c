@@ -31,33 +31,39 @@ static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct stre
 
 #define AT(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
 
-API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy(to, from, bytes, NOW); }
-API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { return copy(to, AT(from), bytes, NOW); }
-API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return copy(AT(to), from, bytes, NOW); }
-API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy(to, from, bytes, NOW); }
+API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) { ENTER(WAITS); return copy(to, from, bytes, NOW); }
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { ENTER(WAITS); return copy(to, AT(from), bytes, NOW); }
+API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { ENTER(WAITS); return copy(AT(to), from, bytes, NOW); }
+API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) { ENTER(WAITS); return copy(to, from, bytes, NOW); }
 
 API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     return copy(to, from, bytes, stream);
 }
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     return cuMemcpyAsync(to, AT(from), bytes, stream);
 }
 
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     return cuMemcpyAsync(AT(to), from, bytes, stream);
 }
 
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     return cuMemcpyAsync(to, from, bytes, stream);
 }
 
 API CUresult cuMemcpyPeer(CUdeviceptr to, void *a, CUdeviceptr from, void *b, size_t bytes) {
+    ENTER(WAITS);
     (void)a, (void)b;
     return copy(to, from, bytes, NOW);
 }
 
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, void *a, CUdeviceptr from, void *b, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     (void)a, (void)b;
     return cuMemcpyAsync(to, from, bytes, stream);
 }
@@ -89,14 +95,15 @@ static CUresult box(const struct copy *copy, struct stream *stream) {
     return failed ? failed : copy_box(copy);
 }
 
-API CUresult cuMemcpy3D_v2(const struct copy *copy) { return box(copy, NOW); }
+API CUresult cuMemcpy3D_v2(const struct copy *copy) { ENTER(WAITS); return box(copy, NOW); }
 
-API CUresult cuMemcpy3DAsync_v2(const struct copy *copy, struct stream *stream) { return box(copy, stream); }
+API CUresult cuMemcpy3DAsync_v2(const struct copy *copy, struct stream *stream) { ENTER(WAITS); return box(copy, stream); }
 
 /* The same layout, with contexts in the reserved fields. */
-API CUresult cuMemcpy3DPeer(const struct copy *copy) { return box(copy, NOW); }
+API CUresult cuMemcpy3DPeer(const struct copy *copy) { ENTER(WAITS); return box(copy, NOW); }
 
 API CUresult cuMemcpy3DPeerAsync(const struct copy *copy, struct stream *stream) {
+    ENTER(WAITS);
     return cuMemcpy3DAsync_v2(copy, stream);
 }
 
@@ -125,39 +132,47 @@ static CUresult flat(const struct flat_copy *copy, struct stream *stream) {
     return box(&whole, stream);
 }
 
-API CUresult cuMemcpy2D_v2(const struct flat_copy *copy) { return flat(copy, NOW); }
-API CUresult cuMemcpy2DUnaligned_v2(const struct flat_copy *copy) { return flat(copy, NOW); }
+API CUresult cuMemcpy2D_v2(const struct flat_copy *copy) { ENTER(WAITS); return flat(copy, NOW); }
+API CUresult cuMemcpy2DUnaligned_v2(const struct flat_copy *copy) { ENTER(WAITS); return flat(copy, NOW); }
 
 API CUresult cuMemcpy2DAsync_v2(const struct flat_copy *copy, struct stream *stream) {
+    ENTER(WAITS);
     return flat(copy, stream);
 }
 
 /* Arrays of one row: offsets are in bytes. */
 API CUresult cuMemcpyHtoA_v2(struct array *to, size_t offset, const void *from, size_t bytes) {
+    ENTER(WAITS);
     return copy(AT(array_at(to, offset, 0, 0)), AT(from), bytes, NOW);
 }
 
 API CUresult cuMemcpyAtoH_v2(void *to, struct array *from, size_t offset, size_t bytes) {
+    ENTER(WAITS);
     return copy(AT(to), AT(array_at(from, offset, 0, 0)), bytes, NOW);
 }
 
 API CUresult cuMemcpyDtoA_v2(struct array *to, size_t offset, CUdeviceptr from, size_t bytes) {
+    ENTER(WAITS);
     return copy(AT(array_at(to, offset, 0, 0)), from, bytes, NOW);
 }
 
 API CUresult cuMemcpyAtoD_v2(CUdeviceptr to, struct array *from, size_t offset, size_t bytes) {
+    ENTER(WAITS);
     return copy(to, AT(array_at(from, offset, 0, 0)), bytes, NOW);
 }
 
 API CUresult cuMemcpyAtoA_v2(struct array *to, size_t offset, struct array *from, size_t from_offset, size_t bytes) {
+    ENTER(WAITS);
     return copy(AT(array_at(to, offset, 0, 0)), AT(array_at(from, from_offset, 0, 0)), bytes, NOW);
 }
 
 API CUresult cuMemcpyHtoAAsync_v2(struct array *to, size_t offset, const void *from, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     return cuMemcpyAsync(AT(array_at(to, offset, 0, 0)), AT(from), bytes, stream);
 }
 
 API CUresult cuMemcpyAtoHAsync_v2(void *to, struct array *from, size_t offset, size_t bytes, struct stream *stream) {
+    ENTER(WAITS);
     return cuMemcpyAsync(AT(to), AT(array_at(from, offset, 0, 0)), bytes, stream);
 }
 
@@ -183,17 +198,17 @@ CUresult fill_box(const struct fill *f) {
 
 #define FILLS(bits, type)                                                                                              \
     API CUresult cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t n) {                                          \
-        return fill_on(NOW, to, 0, &value, sizeof value, n, 1);                                                        \
+        ENTER(WAITS); return fill_on(NOW, to, 0, &value, sizeof value, n, 1);                                          \
     }                                                                                                                  \
     API CUresult cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t n, struct stream *stream) {                 \
-        return fill_on(stream, to, 0, &value, sizeof value, n, 1);                                                     \
+        ENTER(WAITS); return fill_on(stream, to, 0, &value, sizeof value, n, 1);                                       \
     }                                                                                                                  \
     API CUresult cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) {       \
-        return fill_on(NOW, to, pitch, &value, sizeof value, width, height);                                           \
+        ENTER(WAITS); return fill_on(NOW, to, pitch, &value, sizeof value, width, height);                             \
     }                                                                                                                  \
     API CUresult cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,       \
                                           struct stream *stream) {                                                     \
-        return fill_on(stream, to, pitch, &value, sizeof value, width, height);                                        \
+        ENTER(WAITS); return fill_on(stream, to, pitch, &value, sizeof value, width, height);                          \
     }
 
 FILLS(8, unsigned char)

@@ -1,161 +1,12 @@
-/* Settings from the environment, cuInit, and the properties of devices. */
-#define _GNU_SOURCE
+/* The properties of devices. */
 #include "standin.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define VARIABLE "JUPYTER_GPU_STANDIN"
-#define DEFAULT_GPUS "GPU-00000000-0000-4000-8000-000000000000:16384"
-
-pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
-struct device standin_devices[MAX_DEVICES];
-int standin_count;
-int standin_state = NOT_INITIALIZED;
-uint64_t standin_default_us = 10;
-uint64_t standin_copy_rate = 25000;
-uint64_t standin_context;
-
-static int version = 13000;
-
-static CUresult wrong(const char *what, const char *value, const char *why) {
-    fprintf(stderr, "stand-in GPU: %s%s is %s: %s\n", VARIABLE, what, value, why);
-    return UNKNOWN;
-}
-
-static CUresult number(const char *what, uint64_t most, uint64_t *number) {
-    char name[64], *end;
-    snprintf(name, sizeof name, "%s%s", VARIABLE, what);
-    const char *value = getenv(name);
-    if (!value || !*value) return OK;
-    errno = 0;
-    unsigned long long read = strtoull(value, &end, 10);
-    if (!isdigit((unsigned char)*value) || *end || errno || read > most) return wrong(what, value, "not such a number");
-    *number = read;
-    return OK;
-}
-
-/* Parse "GPU-" and a UUID into 16 bytes. */
-static int read_uuid(const char *text, char uuid[16]) {
-    int digits = 0;
-    if (strncmp(text, "GPU-", 4)) return 0;
-    for (const char *c = text + 4; *c; c++) {
-        if (*c == '-') continue;
-        if (!isxdigit((unsigned char)*c) || digits == 32) return 0;
-        int digit = isdigit((unsigned char)*c) ? *c - '0' : tolower((unsigned char)*c) - 'a' + 10;
-        uuid[digits / 2] = (char)(digits % 2 ? (uuid[digits / 2] & 0xf0) | digit : digit << 4);
-        digits++;
-    }
-    return digits == 32;
-}
-
-struct setting {
-    char name[48], uuid[16];
-    uint64_t megabytes;
-};
-
-/* Parse a list of UUID:MiB; return how many, or -1. */
-static int read_gpus(const char *value, struct setting gpus[MAX_DEVICES]) {
-    char list[2048], *rest = list, *part, *end = "";
-    int count = 0;
-    snprintf(list, sizeof list, "%s", value);
-    for (; *value && (part = strsep(&rest, ",")); count++) {
-        if (count == MAX_DEVICES) return -1;
-        struct setting *gpu = &gpus[count];
-        char *size = strchr(part, ':');
-        gpu->megabytes = 16384;
-        if (size) {
-            *size++ = 0;
-            gpu->megabytes = strtoull(size, &end, 10);
-        }
-        if (!read_uuid(part, gpu->uuid) || !gpu->megabytes || *end) return -1;
-        snprintf(gpu->name, sizeof gpu->name, "%s", part);
-    }
-    return count;
-}
-
-/* Return the GPU that an entry of CUDA_VISIBLE_DEVICES means, an index or the beginning of a UUID; or -1. */
-static int named(const char *entry, const struct setting *gpus, int count) {
-    char *end;
-    long index = strtol(entry, &end, 10);
-    if (end != entry && !*end) return index >= 0 && index < count ? (int)index : -1;
-    for (int i = 0; i < count; i++)
-        if (strlen(entry) > 4 && !strncmp(entry, gpus[i].name, strlen(entry))) return i;
-    return -1;
-}
-
-static CUresult open_device(const char *folder, uint64_t entries, const struct setting *gpu) {
-    struct device *device = &standin_devices[standin_count];
-    int failed = board_open(&device->board, folder, gpu->name, gpu->megabytes << 20, (uint32_t)entries,
-                            getenv(VARIABLE "_OWNER"));
-    if (failed) return wrong("", folder, strerror(failed));
-    device->memory = device->board.sheet->memory;
-    device->pool = device->default_pool = make_pool(standin_count);
-    memcpy(device->uuid, gpu->uuid, sizeof device->uuid);
-    standin_count++;
-    return OK;
-}
-
-/* Open all devices, or those of CUDA_VISIBLE_DEVICES up to the first that does not exist. */
-static CUresult open_devices(const char *folder, uint64_t entries) {
-    struct setting gpus[MAX_DEVICES] = {0};
-    const char *value = getenv(VARIABLE "_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int count = read_gpus(value ? value : DEFAULT_GPUS, gpus);
-    if (count < 0) return wrong("_GPUS", value, "not a list of up to 16 GPU-UUID:MiB");
-    CUresult failed = OK;
-    for (int i = 0; !visible && !failed && i < count; i++) failed = open_device(folder, entries, &gpus[i]);
-    char list[2048], *rest = list, *part;
-    snprintf(list, sizeof list, "%s", visible ? visible : "");
-    while (visible && !failed && standin_count < MAX_DEVICES && (part = strsep(&rest, ","))) {
-        int index = named(part, gpus, count);
-        if (index < 0) break;
-        failed = open_device(folder, entries, &gpus[index]);
-    }
-    return failed ? failed : standin_count ? OK : NO_DEVICE;
-}
-
-/* As with a real driver, a forked child cannot use the driver that its parent has initialized. */
-static void in_child(void) {
-    standin_state = NOT_INITIALIZED;
-    standin_count = -1;
-}
-
-static CUresult start(void) {
-    char folder[2048];
-    uint64_t entries = 65536, asked = (uint64_t)version;
-    const char *value = getenv(VARIABLE);
-    if (value && *value) snprintf(folder, sizeof folder, "%s", value);
-    else snprintf(folder, sizeof folder, "/dev/shm/jupyter-gpu-standin-%d", (int)getuid());
-    CUresult failed = number("_LOG", UINT64_C(1) << 26, &entries);
-    if (!failed) failed = number("_US", UINT64_C(1) << 32, &standin_default_us);
-    if (!failed) failed = number("_COPY", UINT64_C(1) << 32, &standin_copy_rate);
-    if (!standin_copy_rate) standin_copy_rate = 1;
-    if (!failed) failed = number("_CONTEXT", 65536, &standin_context);
-    standin_context <<= 20;
-    if (!failed) failed = number("_VERSION", 99999, &asked);
-    version = (int)asked;
-    if (!failed) failed = open_devices(folder, entries ? entries : 1);
-    if (!failed) pthread_atfork(NULL, NULL, in_child);
-    return failed;
-}
-
-API CUresult cuInit(unsigned flags) {
-    if (flags) return INVALID_VALUE;
-    pthread_mutex_lock(&standin_lock);
-    int again = standin_state == NOT_INITIALIZED || standin_state == NO_DEVICE; /* a real driver looks again */
-    if (again && standin_count == 0) standin_state = start();
-    CUresult state = standin_state;
-    pthread_mutex_unlock(&standin_lock);
-    return state;
-}
 
 API CUresult cuDriverGetVersion(int *answer) {
     if (!answer) return INVALID_VALUE;
-    *answer = version;
+    *answer = standin_version;
     return OK;
 }
 
@@ -178,6 +29,7 @@ API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
 }
 
 API CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
+    ENTER(FAILS);
     CUresult failed = known_device(device);
     if (!failed) snprintf(name, (size_t)length, "Stand-in GPU");
     return failed;
@@ -228,21 +80,24 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     if (failed) return failed;
     if (!value || attribute < 1) return INVALID_VALUE;
     int most = (int)(sizeof attributes / sizeof *attributes);
-    *value = attribute == 33 ? device + 1 : attribute < most ? attributes[attribute] : 0;
+    *value = attribute == 33 ? standin_devices[device].bus : attribute < most ? attributes[attribute] : 0;
     return OK;
 }
 
 API CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
+    ENTER(WAITS);
     CUresult failed = known_device(device);
-    if (!failed) snprintf(text, (size_t)length, "0000:%02X:00.0", (unsigned)device + 1);
+    if (!failed) snprintf(text, (size_t)length, "0000:%02X:00.0", (unsigned)standin_devices[device].bus);
     return failed;
 }
 
 API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
     unsigned domain, bus;
     if (standin_state) return standin_state;
-    if (sscanf(text, "%x:%x", &domain, &bus) != 2 || !bus) return INVALID_VALUE;
-    return cuDeviceGet(device, (int)bus - 1);
+    if (sscanf(text, "%x:%x", &domain, &bus) != 2) return INVALID_VALUE;
+    for (*device = 0; *device < standin_count; ++*device)
+        if (standin_devices[*device].bus == (int)bus) return OK;
+    return INVALID_DEVICE;
 }
 
 API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other) {

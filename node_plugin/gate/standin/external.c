@@ -30,6 +30,7 @@ struct part { /* CUDA_EXTERNAL_MEMORY_BUFFER_DESC */
 };
 
 API CUresult cuImportExternalMemory(struct external **external, const struct description *from) {
+    ENTER(WAITS);
     struct context *context;
     struct stat status;
     CUresult failed = current(&context);
@@ -50,6 +51,7 @@ void external_drop(struct external *external) {
 }
 
 API CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, struct external *external, const struct part *part) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!pointer || !external || !part || part->flags || part->offset + part->bytes > external->bytes) return INVALID_VALUE;
     void *base = mmap(NULL, part->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, external->file, (off_t)part->offset);
@@ -61,6 +63,7 @@ API CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, struct extern
 }
 
 API CUresult cuDestroyExternalMemory(struct external *external) {
+    ENTER(WAITS);
     if (standin_state || !external) return standin_state ? standin_state : INVALID_VALUE;
     external_drop(external);
     return OK;

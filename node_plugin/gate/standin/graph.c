@@ -61,7 +61,7 @@ API CUresult cuGraphDestroy(struct graph *graph) {
     return OK;
 }
 
-API CUresult cuGraphExecDestroy(struct graph *graph) { return cuGraphDestroy(graph); }
+API CUresult cuGraphExecDestroy(struct graph *graph) { ENTER(WAITS); return cuGraphDestroy(graph); }
 
 static CUresult add(struct node **handle, struct graph *graph, struct node node) {
     if (standin_state) return standin_state;
@@ -114,12 +114,14 @@ _Static_assert(offsetof(struct allocation_node, bytes) == 104, "as in the driver
 
 API CUresult cuGraphAddMemAllocNode(struct node **node, struct graph *graph, const struct node **after, size_t n,
                                     struct allocation_node *parameters) {
+    ENTER(WAITS);
     (void)after, (void)n;
     return parameters ? add_allocation(node, graph, &parameters->at, parameters->bytes) : INVALID_VALUE;
 }
 
 API CUresult cuGraphAddMemFreeNode(struct node **node, struct graph *graph, const struct node **after, size_t n,
                                    CUdeviceptr pointer) {
+    ENTER(WAITS);
     (void)after, (void)n;
     return add_free(node, graph, pointer);
 }
@@ -198,6 +200,7 @@ API CUresult cuGraphClone(struct graph **clone, struct graph *graph) {
 }
 
 API CUresult cuGraphAddChildGraphNode(ADDED, struct graph *child) {
+    ENTER(WAITS);
     struct graph *copy;
     (void)after, (void)n;
     CUresult failed = cuGraphClone(&copy, child);
@@ -206,6 +209,7 @@ API CUresult cuGraphAddChildGraphNode(ADDED, struct graph *child) {
 
 /* All types have one layout: the type, three zeros, then the parameters of the type. */
 API CUresult cuGraphAddNode(ADDED, const int *parameters) {
+    ENTER(WAITS);
     if (!parameters) return INVALID_VALUE;
     const void *rest = parameters + 4;
     switch (*parameters) {
@@ -223,12 +227,14 @@ API CUresult cuGraphAddNode(ADDED, const int *parameters) {
 
 API CUresult cuGraphAddNode_v2(struct node **node, struct graph *graph, const struct node **after, const void *edges,
                                size_t n, const int *parameters) {
+    ENTER(WAITS);
     (void)edges;
     return cuGraphAddNode(node, graph, after, n, parameters);
 }
 ALSO(cuGraphAddNode_v2, cuGraphAddNode_v3)
 
 API CUresult cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!graph || !count) return INVALID_VALUE;
     for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < graph->count ? graph->nodes[i] : NULL;
@@ -275,12 +281,14 @@ API CUresult cuGraphExecKernelNodeSetParams(struct graph *executable, struct nod
 }
 
 API CUresult cuGraphInstantiateWithFlags(struct graph **executable, struct graph *graph, unsigned long long flags) {
+    ENTER(WAITS);
     CUresult failed = cuGraphClone(executable, graph);
     if (!failed) (*executable)->flags = flags;
     return failed;
 }
 
 API CUresult cuGraphInstantiate(struct graph **executable, struct graph *graph, struct node **wrong, char *log, size_t n) {
+    ENTER(WAITS);
     (void)wrong;
     if (log && n) *log = 0;
     return cuGraphInstantiateWithFlags(executable, graph, 0);
@@ -288,6 +296,7 @@ API CUresult cuGraphInstantiate(struct graph **executable, struct graph *graph, 
 ALSO(cuGraphInstantiate, cuGraphInstantiate_v2)
 
 API CUresult cuGraphInstantiateWithParams(struct graph **executable, struct graph *graph, uint64_t *parameters) {
+    ENTER(WAITS);
     CUresult failed = cuGraphInstantiateWithFlags(executable, graph, parameters[0]);
     parameters[2] = 0; /* no node is invalid */
     *(int *)&parameters[3] = failed ? 1 : 0;
@@ -351,11 +360,12 @@ static CUresult launch(const struct graph *executable, struct stream *handle, in
     return failed ? failed : do_the_rest(executable, stream);
 }
 
-API CUresult cuGraphLaunch(struct graph *executable, struct stream *stream) { return launch(executable, stream, 0); }
+API CUresult cuGraphLaunch(struct graph *executable, struct stream *stream) { ENTER(WAITS); return launch(executable, stream, 0); }
 
-API CUresult cuGraphLaunch_ptsz(struct graph *executable, struct stream *stream) { return launch(executable, stream, 1); }
+API CUresult cuGraphLaunch_ptsz(struct graph *executable, struct stream *stream) { ENTER(WAITS); return launch(executable, stream, 1); }
 
 API CUresult cuGraphUpload(struct graph *executable, struct stream *stream) {
+    ENTER(WAITS);
     struct context *context;
     int64_t left = 0, peak = 0;
     (void)stream;

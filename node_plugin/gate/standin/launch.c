@@ -44,21 +44,25 @@ static CUresult launch(struct function *function, unsigned gx, unsigned gy, unsi
 #define SIZES unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
 
 API CUresult cuLaunchKernel(struct function *f, SIZES, struct stream *stream, void **parameters, void **extra) {
+    ENTER(WAITS);
     (void)shared, (void)parameters, (void)extra;
     return launch(f, gx, gy, gz, bx, by, bz, stream, 0);
 }
 
 API CUresult cuLaunchKernel_ptsz(struct function *f, SIZES, struct stream *stream, void **parameters, void **extra) {
+    ENTER(WAITS);
     (void)shared, (void)parameters, (void)extra;
     return launch(f, gx, gy, gz, bx, by, bz, stream, 1);
 }
 
 API CUresult cuLaunchCooperativeKernel(struct function *f, SIZES, struct stream *stream, void **parameters) {
+    ENTER(WAITS);
     (void)shared, (void)parameters;
     return launch(f, gx, gy, gz, bx, by, bz, stream, 0);
 }
 
 API CUresult cuLaunchCooperativeKernel_ptsz(struct function *f, SIZES, struct stream *stream, void **parameters) {
+    ENTER(WAITS);
     (void)shared, (void)parameters;
     return launch(f, gx, gy, gz, bx, by, bz, stream, 1);
 }
@@ -70,17 +74,20 @@ static CUresult launch_ex(const struct configuration *c, struct function *functi
 }
 
 API CUresult cuLaunchKernelEx(const struct configuration *c, struct function *function, void **parameters, void **extra) {
+    ENTER(WAITS);
     (void)parameters, (void)extra;
     return launch_ex(c, function, 0);
 }
 
 API CUresult cuLaunchKernelEx_ptsz(const struct configuration *c, struct function *function, void **parameters,
                                    void **extra) {
+    ENTER(WAITS);
     (void)parameters, (void)extra;
     return launch_ex(c, function, 1);
 }
 
 API CUresult cuLaunchCooperativeKernelMultiDevice(const struct launch *launches, unsigned count, unsigned flags) {
+    ENTER(WAITS);
     (void)flags;
     for (unsigned i = 0; i < count; i++) {
         const struct launch *l = &launches[i];
@@ -94,43 +101,51 @@ API CUresult cuLaunchCooperativeKernelMultiDevice(const struct launch *launches,
 
 /* The oldest interface: the block is set on the function first. */
 API CUresult cuFuncSetBlockShape(struct function *function, int x, int y, int z) {
+    ENTER(WAITS);
     (void)x, (void)y, (void)z;
     return function ? standin_state : INVALID_HANDLE;
 }
 
 API CUresult cuFuncSetSharedSize(struct function *function, unsigned bytes) {
+    ENTER(WAITS);
     (void)bytes;
     return function ? standin_state : INVALID_HANDLE;
 }
 
-API CUresult cuParamSetSize(struct function *function, unsigned bytes) { return cuFuncSetSharedSize(function, bytes); }
+API CUresult cuParamSetSize(struct function *function, unsigned bytes) { ENTER(WAITS); return cuFuncSetSharedSize(function, bytes); }
 
 API CUresult cuParamSeti(struct function *function, int offset, unsigned value) {
+    ENTER(WAITS);
     (void)offset;
     return cuFuncSetSharedSize(function, value);
 }
 
 API CUresult cuParamSetf(struct function *function, int offset, float value) {
+    ENTER(WAITS);
     (void)offset, (void)value;
     return cuFuncSetSharedSize(function, 0);
 }
 
 API CUresult cuParamSetv(struct function *function, int offset, void *value, unsigned bytes) {
+    ENTER(WAITS);
     (void)offset, (void)value;
     return cuFuncSetSharedSize(function, bytes);
 }
 
 API CUresult cuParamSetTexRef(struct function *function, int unit, void *texture) {
+    ENTER(WAITS);
     (void)unit, (void)texture;
     return cuFuncSetSharedSize(function, 0);
 }
 
 API CUresult cuLaunchGridAsync(struct function *function, int width, int height, struct stream *stream) {
+    ENTER(WAITS);
     return launch(function, (unsigned)width, (unsigned)height, 1, 1, 1, 1, stream, 0);
 }
 
 API CUresult cuLaunchGrid(struct function *function, int width, int height) {
+    ENTER(WAITS);
     return cuLaunchGridAsync(function, width, height, NULL);
 }
 
-API CUresult cuLaunch(struct function *function) { return cuLaunchGrid(function, 1, 1); }
+API CUresult cuLaunch(struct function *function) { ENTER(WAITS); return cuLaunchGrid(function, 1, 1); }

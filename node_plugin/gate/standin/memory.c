@@ -81,6 +81,7 @@ void release(struct allocation *allocation) {
 }
 
 API CUresult cuStreamAttachMemAsync(struct stream *stream, CUdeviceptr pointer, size_t bytes, unsigned flags) {
+    ENTER(WAITS);
     (void)stream, (void)bytes;
     struct allocation *allocation = allocation_at(pointer);
     return allocation && allocation->kind == MANAGED && flags <= 4 ? standin_state : INVALID_VALUE;
@@ -101,6 +102,23 @@ static void collect(const void *node, VISIT visit, void *data) {
     if (list->context ? allocation->context != list->context : !allocation->pool || allocation->device != list->pooled) return;
     list->found = realloc(list->found, (list->count + 1) * sizeof *list->found);
     list->found[list->count++] = allocation;
+}
+
+struct visit {
+    void (*function)(struct allocation *, void *);
+    void *data;
+};
+
+static void visit_one(const void *node, VISIT visit, void *data) {
+    const struct visit *each = data;
+    if (visit == postorder || visit == leaf) each->function(*(struct allocation *const *)node, each->data);
+}
+
+void each_allocation(void (*function)(struct allocation *, void *), void *data) {
+    struct visit each = {function, data};
+    pthread_mutex_lock(&standin_lock);
+    twalk_r(allocations, visit_one, &each);
+    pthread_mutex_unlock(&standin_lock);
 }
 
 static void release_list(struct list list) {
@@ -127,24 +145,28 @@ static CUresult take(CUdeviceptr *pointer, size_t bytes, enum kind kind) {
     return OK;
 }
 
-API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) { return take(pointer, bytes, DEVICE); }
+API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) { ENTER(WAITS); return take(pointer, bytes, DEVICE); }
 
 API CUresult cuMemAlloc(unsigned *pointer, unsigned bytes) {
+    ENTER(WAITS);
     (void)pointer, (void)bytes;
     return NOT_SUPPORTED; /* 32-bit addresses */
 }
 
 API CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
+    ENTER(WAITS);
     return flags == 1 || flags == 2 ? take(pointer, bytes, MANAGED) : INVALID_VALUE;
 }
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element) {
+    ENTER(WAITS);
     if (element != 4 && element != 8 && element != 16) return INVALID_VALUE;
     *pitch = (width + 511) / 512 * 512;
     return take(pointer, *pitch * height, DEVICE);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (failed || !pointer) return failed;
@@ -157,6 +179,7 @@ API CUresult cuMemFree_v2(CUdeviceptr pointer) {
 }
 
 API CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+    ENTER(FAILS);
     struct context *context;
     CUresult failed = current(&context);
     if (failed) return failed;
@@ -174,6 +197,7 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevicep
 }
 
 API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    ENTER(WAITS);
     CUdeviceptr address = 0;
     (void)flags;
     CUresult failed = take(&address, bytes, HOST);
@@ -181,11 +205,12 @@ API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
     return failed;
 }
 
-API CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+API CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) { ENTER(WAITS); return cuMemHostAlloc(pointer, bytes, 0); }
 
-API CUresult cuMemAllocHost(void **pointer, unsigned bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+API CUresult cuMemAllocHost(void **pointer, unsigned bytes) { ENTER(WAITS); return cuMemHostAlloc(pointer, bytes, 0); }
 
 API CUresult cuMemFreeHost(void *pointer) {
+    ENTER(WAITS);
     struct allocation *allocation = allocation_at((CUdeviceptr)(uintptr_t)pointer);
     if (!allocation || allocation->kind != HOST || allocation->base != pointer) return INVALID_VALUE;
     release(allocation);
@@ -193,15 +218,17 @@ API CUresult cuMemFreeHost(void *pointer) {
 }
 
 API CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) {
+    ENTER(WAITS);
     (void)flags;
     return pointer && bytes ? standin_state : INVALID_VALUE;
 }
 
 API CUresult cuMemHostRegister(void *pointer, size_t bytes, unsigned flags) {
+    ENTER(WAITS);
     return cuMemHostRegister_v2(pointer, bytes, flags);
 }
 
-API CUresult cuMemHostUnregister(void *pointer) { return pointer ? standin_state : INVALID_VALUE; }
+API CUresult cuMemHostUnregister(void *pointer) { ENTER(WAITS); return pointer ? standin_state : INVALID_VALUE; }
 
 API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned flags) {
     (void)flags;
@@ -216,6 +243,7 @@ API CUresult cuMemHostGetFlags(unsigned *flags, void *pointer) {
 }
 
 API CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, int advice, CUdevice device) {
+    ENTER(WAITS);
     (void)bytes;
     struct allocation *allocation = allocation_at(pointer);
     if (standin_state || !allocation) return standin_state ? standin_state : INVALID_VALUE;
@@ -227,6 +255,7 @@ API CUresult cuMemAdvise(CUdeviceptr pointer, size_t bytes, int advice, CUdevice
 }
 
 API CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, int advice, struct location location) {
+    ENTER(WAITS);
     return cuMemAdvise(pointer, bytes, advice, location.id);
 }
 
@@ -255,12 +284,14 @@ API CUresult cuPointerGetAttribute(void *value, int which, CUdeviceptr pointer) 
 }
 
 API CUresult cuPointerGetAttributes(unsigned count, int *which, void **values, CUdeviceptr pointer) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     for (unsigned i = 0; i < count; i++) attribute(values[i], which[i], pointer); /* unknown attributes leave the value as it is */
     return OK;
 }
 
 API CUresult cuPointerSetAttribute(const void *value, int which, CUdeviceptr pointer) {
+    ENTER(WAITS);
     (void)value, (void)which;
     return allocation_at(pointer) ? standin_state : INVALID_VALUE;
 }

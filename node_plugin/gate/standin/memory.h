@@ -18,6 +18,7 @@ struct allocation {
     struct physical *physical;
     struct external *external;
     uint64_t counted; /* bytes on the board */
+    void *parked;     /* where its contents are while parked */
 };
 
 /* Return the allocation that contains the pointer, or NULL. */
@@ -28,6 +29,17 @@ struct allocation *obtain(struct device *device, size_t bytes, enum kind kind);
 struct allocation *remember(void *base, size_t bytes, enum kind kind, struct device *device);
 void release(struct allocation *allocation);
 void forget(struct allocation *allocation);
+
+/* Return whether there is an allocation of that kind. */
+int any_allocation(enum kind kind);
+
+/* Move the GPU's memory of this process to another place of its host memory, with as many bytes as its contexts take; and back to
+ * the same addresses. Return whether it could be done; if not, nothing is moved. */
+int move_out(void);
+int move_in(void);
+
+/* Call a function for each allocation, with the lock. */
+void each_allocation(void (*function)(struct allocation *, void *), void *data);
 
 /* Return freed memory to its pool. */
 void pool_return(struct pool *pool, uint64_t bytes);

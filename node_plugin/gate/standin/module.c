@@ -93,22 +93,26 @@ static CUresult load_file(struct module **module, const char *path, int in_conte
     return failed;
 }
 
-API CUresult cuModuleLoadData(struct module **module, const void *image) { return load_data(module, image, SIZE_MAX); }
+API CUresult cuModuleLoadData(struct module **module, const void *image) { ENTER(WAITS); return load_data(module, image, SIZE_MAX); }
 
 API CUresult cuModuleLoadDataEx(struct module **module, const void *image, unsigned n, int *options, void **values) {
+    ENTER(WAITS);
     (void)n, (void)options, (void)values;
     return cuModuleLoadData(module, image);
 }
 
 API CUresult cuModuleLoadFatBinary(struct module **module, const void *image) {
+    ENTER(WAITS);
     return cuModuleLoadData(module, image);
 }
 
 API CUresult cuModuleLoad(struct module **module, const char *path) {
+    ENTER(WAITS);
     return load_file(module, path, 1);
 }
 
 API CUresult cuModuleUnload(struct module *module) {
+    ENTER(WAITS_OR_ENDS);
     if (standin_state || !module) return standin_state ? standin_state : INVALID_HANDLE;
     pthread_mutex_lock(&standin_lock);
     unload(module);
@@ -122,6 +126,7 @@ API CUresult cuModuleGetLoadingMode(int *mode) {
 }
 
 API CUresult cuModuleGetFunction(struct function **function, struct module *module, const char *name) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!module) return INVALID_HANDLE;
     if (!function || !name || !*name) return INVALID_VALUE;
@@ -149,6 +154,7 @@ API CUresult cuModuleGetFunctionCount(unsigned *count, struct module *module) {
 
 /* Any name is a global of 4 KiB. */
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, struct module *module, const char *name) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!module || !name) return INVALID_VALUE;
     pthread_mutex_lock(&standin_lock);
@@ -175,6 +181,7 @@ API CUresult cuLibraryLoadData(struct module **library, const void *image, int *
 
 API CUresult cuLibraryLoadFromFile(struct module **library, const char *path, int *options, void **values, unsigned n,
                                    int *more, void **more_values, unsigned m) {
+    ENTER(WAITS);
     (void)options, (void)values, (void)n, (void)more, (void)more_values, (void)m;
     return standin_state ? standin_state : load_file(library, path, 0);
 }
@@ -182,6 +189,7 @@ API CUresult cuLibraryLoadFromFile(struct module **library, const char *path, in
 API CUresult cuLibraryUnload(struct module *library) { return cuModuleUnload(library); }
 
 API CUresult cuLibraryGetModule(struct module **module, struct module *library) {
+    ENTER(WAITS);
     *module = library;
     return standin_state;
 }
@@ -195,10 +203,12 @@ API CUresult cuLibraryGetKernelCount(unsigned *count, struct module *library) {
 }
 
 API CUresult cuLibraryGetGlobal(CUdeviceptr *pointer, size_t *bytes, struct module *library, const char *name) {
+    ENTER(WAITS);
     return cuModuleGetGlobal_v2(pointer, bytes, library, name);
 }
 
 API CUresult cuKernelGetFunction(struct function **function, struct function *kernel) {
+    ENTER(WAITS);
     *function = kernel;
     return standin_state;
 }
@@ -228,6 +238,7 @@ API CUresult cuFuncGetAttribute(int *value, int attribute, struct function *func
 }
 
 API CUresult cuFuncSetAttribute(struct function *function, int attribute, int value) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!function) return INVALID_HANDLE;
     if (attribute < 0 || attribute > 19) return INVALID_VALUE;
@@ -241,21 +252,25 @@ API CUresult cuKernelGetAttribute(int *value, int attribute, struct function *ke
 }
 
 API CUresult cuKernelSetAttribute(int attribute, int value, struct function *kernel, CUdevice device) {
+    ENTER(WAITS);
     (void)device;
     return cuFuncSetAttribute(kernel, attribute, value);
 }
 
 API CUresult cuFuncSetCacheConfig(struct function *function, int config) {
+    ENTER(WAITS);
     (void)config;
     return function ? standin_state : INVALID_HANDLE;
 }
 
 API CUresult cuKernelSetCacheConfig(struct function *kernel, int config, CUdevice device) {
+    ENTER(WAITS);
     (void)device;
     return cuFuncSetCacheConfig(kernel, config);
 }
 
 API CUresult cuFuncSetSharedMemConfig(struct function *function, int config) {
+    ENTER(WAITS);
     return cuFuncSetCacheConfig(function, config);
 }
 
@@ -267,6 +282,7 @@ API CUresult cuFuncIsLoaded(int *state, struct function *function) {
 API CUresult cuFuncLoad(struct function *function) { return function ? standin_state : INVALID_HANDLE; }
 
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct function *function, int size, size_t shared) {
+    ENTER(WAITS);
     (void)function, (void)shared;
     if (size < 1) return INVALID_VALUE;
     *blocks = 2048 / size > 32 ? 32 : 2048 / size;
@@ -275,12 +291,14 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct fun
 
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct function *function, int size,
                                                                   size_t shared, unsigned flags) {
+    ENTER(WAITS);
     (void)flags;
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, size, shared);
 }
 
 API CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct function *function, void *call,
                                               size_t shared, int limit) {
+    ENTER(WAITS);
     (void)function, (void)call, (void)shared;
     *block = limit > 0 && limit < 1024 ? limit : 1024;
     *grid = 216;
@@ -289,11 +307,13 @@ API CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct func
 
 API CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, struct function *function, void *call,
                                                        size_t shared, int limit, unsigned flags) {
+    ENTER(WAITS);
     (void)flags;
     return cuOccupancyMaxPotentialBlockSize(grid, block, function, call, shared, limit);
 }
 
 API CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, struct function *function, int blocks, int size) {
+    ENTER(WAITS);
     (void)function, (void)blocks, (void)size;
     *bytes = 49152;
     return standin_state;

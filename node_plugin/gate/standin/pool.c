@@ -87,18 +87,22 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, struct pool *pool, 
 }
 
 API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, struct stream *stream) {
+    ENTER(WAITS_OR_ENDS);
     return allocate(pointer, bytes, NULL, stream, 0);
 }
 
 API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, struct stream *stream) {
+    ENTER(WAITS_OR_ENDS);
     return allocate(pointer, bytes, NULL, stream, 1);
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, struct pool *pool, struct stream *stream) {
+    ENTER(WAITS_OR_ENDS);
     return pool ? allocate(pointer, bytes, pool, stream, 0) : INVALID_VALUE;
 }
 
 API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, struct pool *pool, struct stream *stream) {
+    ENTER(WAITS_OR_ENDS);
     return pool ? allocate(pointer, bytes, pool, stream, 1) : INVALID_VALUE;
 }
 
@@ -113,12 +117,13 @@ static CUresult give_back(CUdeviceptr pointer, struct stream *handle, int per_th
     return OK;
 }
 
-API CUresult cuMemFreeAsync(CUdeviceptr pointer, struct stream *stream) { return give_back(pointer, stream, 0); }
+API CUresult cuMemFreeAsync(CUdeviceptr pointer, struct stream *stream) { ENTER(WAITS); return give_back(pointer, stream, 0); }
 
-API CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, struct stream *stream) { return give_back(pointer, stream, 1); }
+API CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, struct stream *stream) { ENTER(WAITS); return give_back(pointer, stream, 1); }
 
 /* The properties: type, kinds of handles, type and number of the location. */
 API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!pool || !properties || properties[2] != 1 || known_device(properties[3])) return INVALID_VALUE;
     *pool = make_pool(properties[3]);
@@ -126,6 +131,7 @@ API CUresult cuMemPoolCreate(struct pool **pool, const int *properties) {
 }
 
 API CUresult cuMemPoolDestroy(struct pool *pool) {
+    ENTER(WAITS_OR_ENDS);
     if (standin_state) return standin_state;
     if (!pool || pool == standin_devices[pool->ordinal].default_pool) return INVALID_VALUE;
     if (standin_devices[pool->ordinal].pool == pool) standin_devices[pool->ordinal].pool = standin_devices[pool->ordinal].default_pool;
@@ -166,12 +172,14 @@ API CUresult cuMemPoolGetAccess(int *flags, struct pool *pool, const int *place)
 }
 
 API CUresult cuDeviceGetDefaultMemPool(struct pool **pool, CUdevice device) {
+    ENTER(WAITS);
     CUresult failed = known_device(device);
     if (!failed) *pool = standin_devices[device].default_pool;
     return failed;
 }
 
 API CUresult cuDeviceGetMemPool(struct pool **pool, CUdevice device) {
+    ENTER(WAITS);
     CUresult failed = known_device(device);
     if (!failed) *pool = standin_devices[device].pool;
     return failed;

@@ -30,6 +30,8 @@ enum {
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
+    SYSTEM_ERROR = 304,
+    ILLEGAL_STATE = 401,
     NOT_READY = 600,
     NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900, /* not allowed in a stream that is captured */
@@ -46,6 +48,8 @@ enum {
 
 struct device {
     struct board board;
+    int node; /* its device node, open; or -1 */
+    int bus;  /* of its PCI address */
     char uuid[16];
     uint64_t memory;
     struct context *primary;
@@ -76,6 +80,7 @@ struct stream {
 };
 
 struct context {
+    struct context *next; /* of all */
     struct device *device;
     int ordinal;
     unsigned flags;
@@ -111,12 +116,48 @@ struct function {
 extern pthread_mutex_t standin_lock; /* guards everything in this process that is not on a board */
 extern struct device standin_devices[MAX_DEVICES];
 extern int standin_count;
+extern int standin_version; /* of the driver, as programs see it */
 extern int standin_state; /* an error until cuInit has succeeded */
 extern uint64_t standin_default_us;
 extern uint64_t standin_copy_rate; /* bytes in a microsecond, from or to the host */
 extern uint64_t standin_context;   /* bytes that a context takes */
 
 CUresult known_device(CUdevice device);
+
+/* Read a number below a bound from the variable of that ending, if it is set. */
+CUresult standin_number(const char *ending, uint64_t most, uint64_t *number);
+
+/* Close a GPU's board and device node; and open those of the GPU with that UUID. The result is 801 for a node that may not be opened,
+ * and 2 if the GPU's free memory does not suffice, which leaves both open. */
+void device_close(struct device *device);
+CUresult device_reopen(struct device *device, const char uuid[16]);
+int device_fits(const struct device *device, const char uuid[16]); /* whether there is such a GPU, with as much memory */
+
+/* What a function does while the process is locked, and while it is parked: as driver 580 (docs/designs/real-gpu.md). Functions
+ * without ENTER return as ever in both. */
+enum answer {
+    WAITS,         /* until the process is unlocked */
+    ENDS,          /* returns; ends the process */
+    WAITS_OR_ENDS, /* waits; ends the process */
+    FAILS,         /* returns; 304 */
+};
+
+CUresult standin_enter(enum answer answer);
+void standin_leave(enum answer *answer);
+
+/* The first statement of a function of the driver: wait, fail or end as that answer says. */
+#define ENTER(how) \
+    __attribute__((cleanup(standin_leave))) enum answer standin_entered = how; \
+    CUresult standin_refused = standin_enter(standin_entered); \
+    if (standin_refused) return standin_refused
+
+/* How far the process is parked, and the same for calls. */
+enum stage { STAGE_RUNNING, STAGE_LOCKED, STAGE_PARKED };
+void standin_set_stage(enum stage stage);
+
+/* Return whether no thread is inside a function that waits while locked; and inside any function with ENTER. */
+int standin_none_working(void);
+int standin_none_inside(void);
 
 /* Set `context` to that of the calling thread, or return an error for the caller. */
 CUresult current(struct context **context);
@@ -137,6 +178,10 @@ int would_wait_for_capture(const struct stream *legacy, int invalidate);
 
 CUresult stream_wait(struct stream *stream);
 void context_wait(struct context *context);
+
+/* Return whether all work of all contexts has ended. */
+int contexts_idle(void);
+extern struct context *standin_contexts;
 
 /* Return the duration of one launch, in microseconds. */
 uint64_t duration_of(const struct function *function, unsigned blocks_along_x);
@@ -183,8 +228,8 @@ struct location { /* CUmemLocation */
 
 /* Both forms of a function that works in a stream: `on` is what `stream` means. */
 #define FORMS(symbol, takes, result) \
-    API CUresult symbol takes { struct stream *on = stream ? stream : LEGACY; return result; } \
-    API CUresult symbol##_ptsz takes { struct stream *on = stream ? stream : PER_THREAD; return result; }
+    API CUresult symbol takes { ENTER(WAITS); struct stream *on = stream ? stream : LEGACY; return result; } \
+    API CUresult symbol##_ptsz takes { ENTER(WAITS); struct stream *on = stream ? stream : PER_THREAD; return result; }
 
 /* Take the time of copying so many bytes from or to the host, and within the GPU. */
 CUresult spend(struct stream *stream, uint64_t bytes, uint64_t within);

@@ -114,6 +114,19 @@ void context_wait(struct context *context) {
     pools_settle(context->device);
 }
 
+int contexts_idle(void) {
+    pthread_mutex_lock(&standin_lock);
+    struct context *context = standin_contexts;
+    pthread_mutex_unlock(&standin_lock);
+    for (; context; context = context->next) { /* they are never freed */
+        pthread_mutex_lock(&standin_lock);
+        int ended = context->end <= board_now();
+        pthread_mutex_unlock(&standin_lock);
+        if (!ended || !all_called(context)) return 0;
+    }
+    return 1;
+}
+
 CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) {
     struct context *context = stream->context;
     if (stream->capture) return capture_kernel(stream->capture, microseconds);
@@ -132,6 +145,7 @@ CUresult run_on(struct stream *stream, uint64_t microseconds, unsigned kernels) 
 }
 
 API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, int priority) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (failed) return failed;
@@ -145,10 +159,12 @@ API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, 
 }
 
 API CUresult cuStreamCreate(struct stream **stream, unsigned flags) {
+    ENTER(WAITS);
     return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
 API CUresult cuStreamDestroy_v2(struct stream *stream) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (stream <= PER_THREAD) return INVALID_HANDLE;
     wait_for_calls(stream, stream->calls, stream->behind);
@@ -160,7 +176,7 @@ API CUresult cuStreamDestroy_v2(struct stream *stream) {
     return OK; /* it is small and never freed: events may refer to it */
 }
 
-API CUresult cuStreamDestroy(struct stream *stream) { return cuStreamDestroy_v2(stream); }
+API CUresult cuStreamDestroy(struct stream *stream) { ENTER(WAITS); return cuStreamDestroy_v2(stream); }
 
 static CUresult synchronize(struct stream *handle, int per_thread) {
     struct stream *stream;
@@ -168,9 +184,9 @@ static CUresult synchronize(struct stream *handle, int per_thread) {
     return failed ? failed : stream_wait(stream);
 }
 
-API CUresult cuStreamSynchronize(struct stream *stream) { return synchronize(stream, 0); }
+API CUresult cuStreamSynchronize(struct stream *stream) { ENTER(ENDS); return synchronize(stream, 0); }
 
-API CUresult cuStreamSynchronize_ptsz(struct stream *stream) { return synchronize(stream, 1); }
+API CUresult cuStreamSynchronize_ptsz(struct stream *stream) { ENTER(ENDS); return synchronize(stream, 1); }
 
 static CUresult query(struct stream *handle, int per_thread) {
     struct stream *stream;
@@ -183,9 +199,9 @@ static CUresult query(struct stream *handle, int per_thread) {
     return done ? OK : NOT_READY;
 }
 
-API CUresult cuStreamQuery(struct stream *stream) { return query(stream, 0); }
+API CUresult cuStreamQuery(struct stream *stream) { ENTER(ENDS); return query(stream, 0); }
 
-API CUresult cuStreamQuery_ptsz(struct stream *stream) { return query(stream, 1); }
+API CUresult cuStreamQuery_ptsz(struct stream *stream) { ENTER(ENDS); return query(stream, 1); }
 
 static CUresult wait_event(struct stream *handle, struct event *event, int per_thread) {
     struct stream *stream;
@@ -252,6 +268,7 @@ ALSO(cuStreamGetCtx, cuStreamGetCtx_ptsz)
 ALSO(cuStreamGetDevice, cuStreamGetDevice_ptsz)
 
 API CUresult cuEventCreate(struct event **event, unsigned flags) {
+    ENTER(WAITS);
     struct context *context;
     CUresult failed = current(&context);
     if (failed) return failed;
@@ -262,13 +279,14 @@ API CUresult cuEventCreate(struct event **event, unsigned flags) {
 }
 
 API CUresult cuEventDestroy_v2(struct event *event) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!event) return INVALID_HANDLE;
     free(event);
     return OK;
 }
 
-API CUresult cuEventDestroy(struct event *event) { return cuEventDestroy_v2(event); }
+API CUresult cuEventDestroy(struct event *event) { ENTER(WAITS); return cuEventDestroy_v2(event); }
 
 static CUresult record(struct event *event, struct stream *handle, int per_thread) {
     struct stream *stream;
@@ -290,21 +308,24 @@ static CUresult record(struct event *event, struct stream *handle, int per_threa
     return OK;
 }
 
-API CUresult cuEventRecord(struct event *event, struct stream *stream) { return record(event, stream, 0); }
+API CUresult cuEventRecord(struct event *event, struct stream *stream) { ENTER(WAITS); return record(event, stream, 0); }
 
-API CUresult cuEventRecord_ptsz(struct event *event, struct stream *stream) { return record(event, stream, 1); }
+API CUresult cuEventRecord_ptsz(struct event *event, struct stream *stream) { ENTER(WAITS); return record(event, stream, 1); }
 
 API CUresult cuEventRecordWithFlags(struct event *event, struct stream *stream, unsigned flags) {
+    ENTER(WAITS);
     (void)flags;
     return record(event, stream, 0);
 }
 
 API CUresult cuEventRecordWithFlags_ptsz(struct event *event, struct stream *stream, unsigned flags) {
+    ENTER(WAITS);
     (void)flags;
     return record(event, stream, 1);
 }
 
 API CUresult cuEventQuery(struct event *event) {
+    ENTER(ENDS);
     if (standin_state) return standin_state;
     if (!event) return INVALID_HANDLE;
     if (!event->recorded) return OK;
@@ -312,6 +333,7 @@ API CUresult cuEventQuery(struct event *event) {
 }
 
 API CUresult cuEventSynchronize(struct event *event) {
+    ENTER(ENDS);
     if (standin_state) return standin_state;
     if (!event) return INVALID_HANDLE;
     if (!event->recorded) return OK;
@@ -321,6 +343,7 @@ API CUresult cuEventSynchronize(struct event *event) {
 }
 
 API CUresult cuEventElapsedTime(float *milliseconds, struct event *start, struct event *end) {
+    ENTER(ENDS);
     if (standin_state) return standin_state;
     if (!start || !end || !start->recorded || !end->recorded || (start->flags | end->flags) & 2) return INVALID_HANDLE;
     if (cuEventQuery(start) || cuEventQuery(end)) return NOT_READY;
@@ -329,5 +352,6 @@ API CUresult cuEventElapsedTime(float *milliseconds, struct event *start, struct
 }
 
 API CUresult cuEventElapsedTime_v2(float *milliseconds, struct event *start, struct event *end) {
+    ENTER(ENDS);
     return cuEventElapsedTime(milliseconds, start, end);
 }

@@ -48,6 +48,7 @@ API CUresult cuMemGetAllocationGranularity(size_t *granularity, const struct pro
 }
 
 API CUresult cuMemCreate(struct physical **handle, size_t bytes, const struct properties *properties, uint64_t flags) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!handle || !properties || flags || !bytes || bytes % GRANULE || properties->place != 1) return INVALID_VALUE;
     if (known_device(properties->ordinal)) return INVALID_DEVICE;
@@ -60,6 +61,7 @@ API CUresult cuMemCreate(struct physical **handle, size_t bytes, const struct pr
 }
 
 API CUresult cuMemRelease(struct physical *handle) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!handle) return INVALID_VALUE;
     drop(handle);
@@ -93,6 +95,7 @@ API CUresult cuMemAddressFree(CUdeviceptr pointer, size_t bytes) {
 }
 
 API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, struct physical *handle, uint64_t flags) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!pointer || !handle || flags || offset + bytes > handle->bytes || allocation_at(pointer)) return INVALID_VALUE;
     void *base = (void *)(uintptr_t)pointer;
@@ -104,6 +107,7 @@ API CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, struct p
 
 /* Each access: type and number of the location, and 0 none, 1 read, 3 read and write. */
 API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const int *access, size_t count) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!access || !count) return INVALID_VALUE;
     int how = access[2] == 3 ? PROT_READ | PROT_WRITE : access[2] == 1 ? PROT_READ : PROT_NONE;
@@ -111,6 +115,7 @@ API CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const int *access
 }
 
 API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
+    ENTER(WAITS);
     struct context *context;
     if (standin_state) return standin_state;
     if (!current(&context)) context_wait(context); /* a real driver may wait here */
@@ -126,6 +131,7 @@ API CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
 }
 
 API CUresult cuMemRetainAllocationHandle(struct physical **handle, void *address) {
+    ENTER(WAITS);
     struct allocation *allocation = allocation_at((CUdeviceptr)(uintptr_t)address);
     if (!allocation || allocation->kind != MAPPED) return INVALID_VALUE;
     *handle = allocation->physical;
@@ -134,6 +140,7 @@ API CUresult cuMemRetainAllocationHandle(struct physical **handle, void *address
 }
 
 API CUresult cuMemExportToShareableHandle(void *shared, struct physical *handle, int type, uint64_t flags) {
+    ENTER(WAITS);
     if (standin_state) return standin_state;
     if (!shared || !handle || type != 1 || flags) return INVALID_VALUE;
     *(int *)shared = fcntl(handle->file, F_DUPFD_CLOEXEC, 0);
@@ -141,6 +148,7 @@ API CUresult cuMemExportToShareableHandle(void *shared, struct physical *handle,
 }
 
 API CUresult cuMemImportFromShareableHandle(struct physical **handle, void *shared, int type) {
+    ENTER(WAITS);
     struct stat status;
     if (standin_state) return standin_state;
     int file = type == 1 ? fcntl((int)(intptr_t)shared, F_DUPFD_CLOEXEC, 0) : -1;
@@ -172,6 +180,7 @@ static int share(struct allocation *allocation) {
 }
 
 API CUresult cuIpcGetMemHandle(struct ipc *handle, CUdeviceptr pointer) {
+    ENTER(FAILS);
     if (standin_state) return standin_state;
     struct allocation *allocation = allocation_at(pointer);
     if (!handle || !allocation || allocation->kind != DEVICE) return INVALID_VALUE;
@@ -182,6 +191,7 @@ API CUresult cuIpcGetMemHandle(struct ipc *handle, CUdeviceptr pointer) {
 }
 
 API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, struct ipc handle, unsigned flags) {
+    ENTER(WAITS);
     char path[64];
     (void)flags;
     if (standin_state) return standin_state;
@@ -198,6 +208,7 @@ API CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, struct ipc handle, unsi
 ALSO(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle)
 
 API CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
+    ENTER(WAITS);
     struct allocation *allocation = allocation_at(pointer);
     if (!allocation || allocation->kind != IMPORTED) return INVALID_VALUE;
     release(allocation);
