@@ -23,6 +23,19 @@ static int state;
 static int broken; /* a checkpoint has failed */
 static int lost;   /* a restore has failed for good */
 
+/* NVML's stand-in, which closes its GPUs while the process is parked: real libraries find each other by such a table, too. */
+static struct {
+    size_t size;
+    void (*parked)(int is_parked);
+} watcher = {sizeof watcher, NULL};
+
+API CUresult cuGetExportTable(const void **table, const char uuid[16]) {
+    if (!table || !uuid) return INVALID_VALUE;
+    if (memcmp(uuid, "stand-in parking", 16)) return NOT_SUPPORTED;
+    *table = &watcher;
+    return OK;
+}
+
 static void pause_ms(uint64_t milliseconds) { board_wait(board_now() + milliseconds * 1000); }
 
 /* Take the time of moving all GPU memory. */
@@ -119,6 +132,7 @@ static CUresult checkpoint(const uint64_t *arguments) {
     fault_kill("checkpoint");
     if (!move_out()) return refuse(OUT_OF_MEMORY);
     for (int i = 0; i < standin_count; i++) device_close(&standin_devices[i]);
+    if (watcher.parked) watcher.parked(1);
     state = CHECKPOINTED;
     return OK;
 }
@@ -182,6 +196,7 @@ static CUresult restore(const uint64_t *arguments) {
     move_time("_PARK_IN", MIB_PER_SECOND_IN, RESTORE_MS);
     fault_kill("restore");
     if (!move_in()) return UNKNOWN;
+    if (watcher.parked) watcher.parked(0);
     state = LOCKED;
     return OK;
 }

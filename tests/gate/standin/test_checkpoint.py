@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def written(memory, text=b"there"):
 STARTED = f"{PARK}\nstart()\nusage, memory = memory, written(new('cuMemAlloc_v2', 8 << 20))\n"
 
 
-def ask(machine: Machine, program: str, **more: str) -> object:
+def ask(machine: Machine, program: str, **more: str) -> Any:
     """Return what the program's last line prints."""
     return eval(machine.run(STARTED + program, **(QUICK | more)).splitlines()[-1])
 
@@ -227,7 +228,7 @@ steps("lock", "checkpoint")
 refused = [step("restore", *pairs(*names)) for names in ((first, unknown), (unknown, first), (first, second), (first, first, first, first))]
 """
 
-    def run(rest: str, mebibytes: int = 64) -> object:
+    def run(rest: str, mebibytes: int = 64) -> Any:
         gpus = f"{FIRST}:64,{SECOND}:{mebibytes}"
         settings = f"import os\nos.environ.update(JUPYTER_GPU_STANDIN_GPUS={gpus!r}, CUDA_VISIBLE_DEVICES='0')\n"
         return eval(machine.run(f"{settings}{STARTED}{program}{rest}", **QUICK).splitlines()[-1])
@@ -282,7 +283,7 @@ def seconds(name):
 seconds("lock")
 print((seconds("checkpoint"), seconds("restore")))
 """
-    out, back = ask(machine, program, PARK_BASE="50", PARK_OUT="40", PARK_IN="80")  # type: ignore[misc]
+    out, back = ask(machine, program, PARK_BASE="50", PARK_OUT="40", PARK_IN="80")
     assert 0.25 <= out < 0.5
     assert 0.15 <= back < 0.4
 
@@ -308,7 +309,7 @@ print((codes, counts, read(memory)))
 """,
         NODES=",".join(map(str, nodes)),
     )
-    codes, counts, text = answer  # type: ignore[misc]
+    codes, counts, text = answer
     assert codes == [801, 801, 0, 0]
     assert counts == [4, 0, 0, 4]  # the two nodes and the two boards
     assert text == "there"

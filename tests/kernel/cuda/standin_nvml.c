@@ -1,7 +1,9 @@
 /* Stands for NVML, as driver 580 behaves (docs/designs/real-gpu.md): it opens and counts the GPUs of its first initialisation, until
  * it has been shut down as often; a handle is a place in its table, valid once somebody has asked for it; a thread that is inside
  * when it is shut down never returns. The file named by STANDIN_NVML has a line for each GPU: a UUID and the path of its device. A
- * device that cannot be opened is not counted. */
+ * device that cannot be opened is not counted. While the stand-in driver of its process is locked or parked every call waits, and
+ * while it is parked nothing is open. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,8 +14,27 @@
 enum { OK, UNINITIALIZED, INVALID_ARGUMENT, MOST = 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gpu { char uuid[96]; int file, valid; } gpus[MOST];
+static struct gpu { char uuid[96], path[512]; int file, valid; } gpus[MOST];
 static int count, initialised, generation;
+
+/* Called by the driver: close the devices, or open them again. */
+static void parked(int is_parked) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++)
+        if (is_parked) close(gpus[i].file), gpus[i].file = -1;
+        else gpus[i].file = open(gpus[i].path, O_RDONLY | O_CLOEXEC);
+    pthread_mutex_unlock(&lock);
+}
+
+/* If the program has loaded the driver: let it tell us when it parks the process, and wait while it is not running. */
+static void wait_while_parked(void) {
+    struct { size_t size; void (*parked)(int); } *watcher;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    int (*table)(const void **, const char *) = driver ? (int (*)(const void **, const char *))dlsym(driver, "cuGetExportTable") : NULL;
+    int (*state)(int, int *) = driver ? (int (*)(int, int *))dlsym(driver, "cuCheckpointProcessGetState") : NULL;
+    if (table && !table((const void **)&watcher, "stand-in parking")) watcher->parked = parked;
+    for (int now = 0; state && !state(getpid(), &now) && now; now = 0) usleep(1000);
+}
 
 static void open_gpus(void) {
     char uuid[96], path[512];
@@ -23,12 +44,14 @@ static void open_gpus(void) {
         int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0) continue;
         gpus[count].file = file, gpus[count].valid = 0;
+        strcpy(gpus[count].path, path);
         strcpy(gpus[count++].uuid, uuid);
     }
     if (list) fclose(list);
 }
 
 int nvmlInit_v2(void) {
+    wait_while_parked();
     pthread_mutex_lock(&lock);
     if (!initialised++) open_gpus();
     pthread_mutex_unlock(&lock);
@@ -38,6 +61,7 @@ int nvmlInit_v2(void) {
 int nvmlInitWithFlags(unsigned flags) { return flags ? INVALID_ARGUMENT : nvmlInit_v2(); }
 
 int nvmlShutdown(void) {
+    wait_while_parked();
     pthread_mutex_lock(&lock);
     int result = initialised ? OK : UNINITIALIZED;
     if (!result && !--initialised) {
@@ -50,6 +74,7 @@ int nvmlShutdown(void) {
 
 /* Begin a call that takes a while, and end it. */
 static int inside(void) {
+    wait_while_parked();
     pthread_mutex_lock(&lock);
     int result = initialised ? OK : UNINITIALIZED, mine = generation;
     pthread_mutex_unlock(&lock);
