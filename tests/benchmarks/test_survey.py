@@ -1,4 +1,4 @@
-"""The survey of a real driver, on the stand-in, which supports no parking: its programs run, and answers are kept."""
+"""The survey of a real driver, on the stand-in, which parks as it does: its programs run, and answers are kept."""
 
 import json
 import os
@@ -10,10 +10,12 @@ import pytest
 
 from tests.gate.building import ROOT, build_driver
 
+QUICK = {f"JUPYTER_GPU_STANDIN_PARK_{name}": "0" for name in ("BASE", "OUT", "IN")}
+
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the stand-in driver, which supports no checkpoint; return its folder."""
+    """Build the stand-in driver; return its folder."""
     folder = tmp_path_factory.mktemp("driver")
     build_driver(folder)
     return folder
@@ -22,15 +24,18 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_answers_are_written(driver: Path, tmp_path: Path) -> None:
     """Cases that are asked side by side are answered, in the file as well."""
     out = tmp_path / "answers.jsonl"
-    env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "JUPYTER_GPU_STANDIN": str(tmp_path / "boards")}
+    env = {**os.environ, **QUICK, "LD_LIBRARY_PATH": str(driver), "JUPYTER_GPU_STANDIN": str(tmp_path / "boards")}
     command = [sys.executable, "-m", "benchmarks.survey", "failures:order", "failures:capture", "--out", str(out)]
     subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, timeout=100)
     answers = {answer["case"]: answer for answer in map(json.loads, out.read_text().splitlines())}
-    assert answers["order"]["answer"]["checkpoint, checkpoint, lock, unlock, state"] == [801] * 4 + [-801]
-    assert answers["order"]["answer"]["works"] == {"contents": True, "fill": True, "kernel": [0, 0]}
+    order = answers["order"]["answer"]
+    assert order["running: checkpoint, restore, unlock, state"] == [401, 401, 401, 0]
+    assert order["checkpoint, checkpoint, lock, unlock, state"] == [0, 401, 401, 401, 2]
+    assert order["restore, unlock, unlock, state"] == [0, 0, 401, 0]
+    assert order["works"] == {"contents": True, "fill": True, "kernel": [0, 0]}
     assert answers["capture"]["answer"]["global"] == {
         "launched": 0,
-        "lock, state, rest": [801, -801],
+        "lock, state, rest": [0, 1, 0, 0, 0, 0],
         "end of capture": 0,
     }
 
@@ -50,10 +55,10 @@ CUresult CUDAAPI cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream);
 
 
 def test_functions_are_called_with_what_their_header_says(driver: Path, tmp_path: Path) -> None:
-    """Calls with handles made by the types of parameters succeed; a process that cannot park says so."""
+    """Calls with handles made by the types of parameters succeed; while parked all but one wait, and go on rightly."""
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "cuda.h").write_text(HEADER)
-    env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "CUDA_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, **QUICK, "LD_LIBRARY_PATH": str(driver), "CUDA_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     env["JUPYTER_GPU_STANDIN"] = str(tmp_path / "boards")
     names = ["cuCtxGetCurrent", "cuEventDestroy", "cuMemcpyDtoH", "cuLaunchKernel", "cuGraphLaunch"]
 
@@ -66,5 +71,6 @@ def test_functions_are_called_with_what_their_header_says(driver: Path, tmp_path
     assert {answer["name"]: answer["code"] for answer in answers if "code" in answer} == dict.fromkeys(names, 0)
     assert status == 0
     answers, status = said("parked")
-    assert answers[-1]["failed"] == {"lock": {"code": 801, "ms": pytest.approx(0, abs=1000)}, "ended": True}
-    assert status == 3
+    assert [answer["name"] for answer in answers if answer.get("blocks")] == names[1:]
+    assert {answer["later"]: answer["code"] for answer in answers if "later" in answer} == dict.fromkeys(names[1:], 0)
+    assert status == 0

@@ -75,7 +75,8 @@ print((codes, states, (*closed, files()), read(memory), usage()[0] >> 20))
 
 def test_memory_is_free_for_others_while_parked(machine: Machine) -> None:
     """The board has neither the process nor its memory, until it returns."""
-    program = f"{STARTED}\nprint(steps('lock', 'checkpoint'), flush=True); input(); print(steps('restore'), flush=True); input()"
+    said = "print(steps('lock', 'checkpoint'), flush=True)\ninput()\nprint(steps('restore'), flush=True)\ninput()"
+    program = f"{STARTED}\n{said}"
     with machine.start(program, **QUICK) as parked:
         assert parked.stdin
         assert parked.stdout
@@ -90,7 +91,7 @@ def test_memory_is_free_for_others_while_parked(machine: Machine) -> None:
 
 
 def test_contents_of_every_kind_survive(machine: Machine) -> None:
-    """Pools, mapped pieces, arrays, memory shared by a file, a second context and pinned memory; nothing is at the addresses."""
+    """Pools, mapped pieces, arrays, memory shared by a file, a second context, pinned memory; no address is readable."""
     text, pinned, gone, mapped = ask(
         machine,
         """
@@ -146,13 +147,17 @@ def test_structures_follow_the_version(machine: Machine) -> None:
     parked = "steps('lock', 'checkpoint')\nprint((step('restore', 1, 0), step('restore', 0, 0, 1), step('restore')))"
     assert ask(machine, parked, VERSION="12090") == (1, 1, 0)
     assert ask(machine, parked, VERSION="13000") == (0, 401, 401)
-    stored = "steps('lock')\nprint((step('checkpoint', 8), step('checkpoint'), step('restore', 0, 0, 8), step('restore')))"
+    stored = (
+        "steps('lock')\nprint((step('checkpoint', 8), step('checkpoint'), step('restore', 0, 0, 8), step('restore')))"
+    )
     assert ask(machine, stored, VERSION="13040") == (801, 0, 801, 0)
 
 
 def test_before_initialization(machine: Machine) -> None:
     """Every step, and the state, are refused."""
-    assert machine.run(f"{PARK}\nprint(steps('lock', 'checkpoint', 'restore', 'unlock'), state())") == "[3, 3, 3, 3] -3\n"
+    assert (
+        machine.run(f"{PARK}\nprint(steps('lock', 'checkpoint', 'restore', 'unlock'), state())") == "[3, 3, 3, 3] -3\n"
+    )
 
 
 def test_lock_waits_for_work(machine: Machine) -> None:
@@ -225,7 +230,8 @@ def bus():
     return found.value.decode()
 first, second, unknown = {FIRST!r}, {SECOND!r}, "GPU-99999999-0000-4000-8000-000000000009"
 steps("lock", "checkpoint")
-refused = [step("restore", *pairs(*names)) for names in ((first, unknown), (unknown, first), (first, second), (first, first, first, first))]
+wrong = (first, unknown), (unknown, first), (first, second), (first, first, first, first)
+refused = [step("restore", *pairs(*names)) for names in wrong]
 """
 
     def run(rest: str, mebibytes: int = 64) -> Any:
@@ -243,7 +249,9 @@ refused = [step("restore", *pairs(*names)) for names in ((first, unknown), (unkn
 
 def test_restore_that_does_not_fit_is_final(machine: Machine) -> None:
     """2, then 304 for ever; the state is parked, but the GPU is open."""
-    program = f"{STARTED}\nsteps('lock', 'checkpoint'); print(flush=True)\ninput()\nprint([*steps('restore'), *steps('restore', 'unlock')], state(), flush=True)\ninput()\nprint(steps('restore'), flush=True)\ninput()"
+    begin = "steps('lock', 'checkpoint'); print(flush=True); input()"
+    first = "print([*steps('restore'), *steps('restore', 'unlock')], state(), flush=True); input()"
+    program = f"{STARTED}\n{begin}\n{first}\nprint(steps('restore'), flush=True); input()"
     with machine.start(program, **QUICK) as parked:
         assert parked.stdin
         assert parked.stdout
@@ -298,7 +306,8 @@ def test_node_is_closed_and_opened(machine: Machine, tmp_path: Path) -> None:
         """
 node = os.environ["JUPYTER_GPU_STANDIN_NODES"].split(",")[1]
 def opened():
-    return sum(os.path.realpath(f"/proc/self/fd/{n}").startswith(os.path.dirname(node)) for n in os.listdir("/proc/self/fd"))
+    paths = [os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")]
+    return sum(path.startswith(os.path.dirname(node)) for path in paths)
 counts = [opened()]
 steps("lock", "checkpoint"); counts.append(opened())
 os.rename(node, node + ".away")
@@ -342,7 +351,9 @@ def test_faults(machine: Machine, name: str, program: str, answer: object) -> No
 @pytest.mark.parametrize("name", ["lock", "checkpoint", "restore", "unlock"])
 def test_kill_in_a_step(machine: Machine, name: str) -> None:
     """The GPU is free at once, whichever step it was."""
-    program = machine.start(f"{STARTED}\nfault('kill-{name}')\nsteps('lock', 'checkpoint', 'restore', 'unlock')", **QUICK)
+    program = machine.start(
+        f"{STARTED}\nfault('kill-{name}')\nsteps('lock', 'checkpoint', 'restore', 'unlock')", **QUICK
+    )
     program.communicate(timeout=60)
     assert program.returncode == -signal.SIGKILL
     assert machine.board().live() == {}

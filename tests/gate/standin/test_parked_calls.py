@@ -1,4 +1,4 @@
-"""What calls do while the process is locked and while it is parked, against the table that was measured on driver 580."""
+"""What calls do while the process is locked and while it is parked, against what was measured on driver 580."""
 
 import re
 import signal
@@ -30,7 +30,7 @@ def base(symbol: str) -> str:
 
 
 def expected(name: str) -> str | None:
-    """Return what was measured: calls that failed while running tell nothing, so they wait as those of newer drivers do."""
+    """Return what was measured: calls that failed while running tell nothing, so they wait, as newer ones do."""
     running, locked, parked = MEASURED.get(name, ("?", "?", "?"))
     if parked == "ends":
         return "WAITS_OR_ENDS" if locked.startswith("waits") else "ENDS"
@@ -41,7 +41,9 @@ def expected(name: str) -> str | None:
 
 def test_every_function_does_what_was_measured() -> None:
     """Each function that the stand-in has is declared as the table says."""
-    declared = {name: word for name, word in answers().items() if not name.startswith(("cuCheckpoint", "cuGetExportTable"))}
+    declared = {
+        name: word for name, word in answers().items() if not name.startswith(("cuCheckpoint", "cuGetExportTable"))
+    }
     assert len(declared) > 250
     assert {name: word for name, word in declared.items() if word != expected(base(name))} == {}
 
@@ -78,7 +80,9 @@ def test_table_names_all_calls_that_end_the_process() -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_call_ends_the_parked_process(machine: Machine, name: str) -> None:
     """It is lost, as by the driver."""
-    program = machine.start(f"{READY}\nprint(steps('lock', 'checkpoint'), flush=True)\n{CALLS[name]}\nprint('alive')", **QUICK)
+    program = machine.start(
+        f"{READY}\nprint(steps('lock', 'checkpoint'), flush=True)\n{CALLS[name]}\nprint('alive')", **QUICK
+    )
     out, _ = program.communicate(timeout=60)
     assert program.returncode == -signal.SIGSEGV
     assert out == "[0, 0]\n"
