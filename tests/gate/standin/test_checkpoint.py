@@ -91,7 +91,7 @@ def test_memory_is_free_for_others_while_parked(machine: Machine) -> None:
 
 
 def test_contents_of_every_kind_survive(machine: Machine) -> None:
-    """Pools, mapped pieces, arrays, memory shared by a file, a second context, pinned memory; no address is readable."""
+    """Pools, mapped pieces, arrays, memory shared by a file, a second context, pinned memory; no address is read."""
     text, pinned, gone, mapped = ask(
         machine,
         """
