@@ -44,7 +44,7 @@ STARTED = f"{PARK}\nstart()\nusage, memory = memory, written(new('cuMemAlloc_v2'
 
 def ask(machine: Machine, program: str, **more: str) -> Any:
     """Return what the program's last line prints."""
-    return eval(machine.run(STARTED + program, **(QUICK | more)).splitlines()[-1])
+    return eval(machine.run(STARTED + program, None, **(QUICK | more)).splitlines()[-1])
 
 
 def test_park_and_return(machine: Machine) -> None:
@@ -77,7 +77,7 @@ def test_memory_is_free_for_others_while_parked(machine: Machine) -> None:
     """The board has neither the process nor its memory, until it returns."""
     said = "print(steps('lock', 'checkpoint'), flush=True)\ninput()\nprint(steps('restore'), flush=True)\ninput()"
     program = f"{STARTED}\n{said}"
-    with machine.start(program, **QUICK) as parked:
+    with machine.start(program, None, **QUICK) as parked:
         assert parked.stdin
         assert parked.stdout
         assert parked.stdout.readline() == "[0, 0]\n"
@@ -237,7 +237,7 @@ refused = [step("restore", *pairs(*names)) for names in wrong]
     def run(rest: str, mebibytes: int = 64) -> Any:
         gpus = f"{FIRST}:64,{SECOND}:{mebibytes}"
         settings = f"import os\nos.environ.update(JUPYTER_GPU_STANDIN_GPUS={gpus!r}, CUDA_VISIBLE_DEVICES='0')\n"
-        return eval(machine.run(f"{settings}{STARTED}{program}{rest}", **QUICK).splitlines()[-1])
+        return eval(machine.run(f"{settings}{STARTED}{program}{rest}", None, **QUICK).splitlines()[-1])
 
     same = "print((refused, state(), step('restore', *pairs(first, first)), uuid()))"
     assert run(same, 32) == ([1, 1, 1, 1], 2, 0, "11111111")
@@ -252,7 +252,7 @@ def test_restore_that_does_not_fit_is_final(machine: Machine) -> None:
     begin = "steps('lock', 'checkpoint'); print(flush=True); input()"
     first = "print([*steps('restore'), *steps('restore', 'unlock')], state(), flush=True); input()"
     program = f"{STARTED}\n{begin}\n{first}\nprint(steps('restore'), flush=True); input()"
-    with machine.start(program, **QUICK) as parked:
+    with machine.start(program, None, **QUICK) as parked:
         assert parked.stdin
         assert parked.stdout
         parked.stdout.readline()
@@ -352,7 +352,7 @@ def test_faults(machine: Machine, name: str, program: str, answer: object) -> No
 def test_kill_in_a_step(machine: Machine, name: str) -> None:
     """The GPU is free at once, whichever step it was."""
     program = machine.start(
-        f"{STARTED}\nfault('kill-{name}')\nsteps('lock', 'checkpoint', 'restore', 'unlock')", **QUICK
+        f"{STARTED}\nfault('kill-{name}')\nsteps('lock', 'checkpoint', 'restore', 'unlock')", None, **QUICK
     )
     program.communicate(timeout=60)
     assert program.returncode == -signal.SIGKILL

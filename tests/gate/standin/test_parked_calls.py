@@ -81,7 +81,7 @@ def test_table_names_all_calls_that_end_the_process() -> None:
 def test_call_ends_the_parked_process(machine: Machine, name: str) -> None:
     """It is lost, as by the driver."""
     program = machine.start(
-        f"{READY}\nprint(steps('lock', 'checkpoint'), flush=True)\n{CALLS[name]}\nprint('alive')", **QUICK
+        f"{READY}\nprint(steps('lock', 'checkpoint'), flush=True)\n{CALLS[name]}\nprint('alive')", None, **QUICK
     )
     out, _ = program.communicate(timeout=60)
     assert program.returncode == -signal.SIGSEGV
@@ -143,6 +143,7 @@ def back():
     assert steps("restore", "unlock") == [0, 0]
 print(during(*{WAITING + RETURNING + FAILING!r}))
 """,
+        None,
         **QUICK,
     )
     waits, returns, fails = [("waits", 0)] * len(WAITING), [0] * len(RETURNING), [304] * len(FAILING)
@@ -160,6 +161,7 @@ def back():
     assert steps("unlock") == [0]
 print(during(*{WAITING + pools + RETURNING + FAILING + queries!r}))
 """,
+        None,
         **QUICK,
     )
     waits = [("waits", 0)] * (len(WAITING) + len(pools))
@@ -182,6 +184,7 @@ print(steps("lock", "checkpoint"))
 thread.join(20)
 print(codes)
 """,
+        None,
         **QUICK,
     )
     assert out == "[0, 0]\n[0]\n"
@@ -219,6 +222,7 @@ for thread in threads:
     thread.join(20)
 print((set(codes), set(grown), wrong))
 """,
+        None,
         **QUICK,
     )
     assert eval(out) == ({0}, {0}, [])
@@ -245,7 +249,7 @@ def test_nvml_waits(machine: Machine, tmp_path: Path) -> None:
     node.touch()
     (tmp_path / "list").write_text(f"{FIRST} {node}\n")
     names = {"NVML": str(library), "NODE": str(node), "STANDIN_NVML": str(tmp_path / "list")}
-    out = machine.run(f"import os\nos.environ.update({names!r})\n{DURING}{NVML}", **QUICK)
+    out = machine.run(f"import os\nos.environ.update({names!r})\n{DURING}{NVML}", None, **QUICK)
     assert out.splitlines() == ["1 [0, 0] 0", "1", "[('waits', 0), ('waits', 0)] 1"]
 
 
