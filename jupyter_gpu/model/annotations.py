@@ -231,9 +231,13 @@ class Allocated:
     """Shares that were taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision."""
     limit: PodLimit | None = None
     """The limit that holds for the pod; ``None``: no limits are in force."""
+    lendable: bool | None = None
+    """Whether its whole GPUs are lent while they rest, where its requests say that; ``None``: a limit says it, or
+    nothing is lent at all."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit")
+    _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit",
+              "lendable")  # fmt: skip
 
     def pending(self, attached: Attached | None) -> tuple[GpuShare, ...]:
         """Return the revoked shares that the node has not reported on yet.
@@ -264,6 +268,7 @@ class Allocated:
             "revision": self.revision or None,
             "revoked": [share.to_json() for share in self.revoked] or None,
             "limit": self.limit.to_json() if self.limit else None,
+            "lendable": self.lendable,
         }
         return {**strict.without_none(body), **self.extra}
 
@@ -285,6 +290,7 @@ class Allocated:
             revision=strict.optional(body, "revision", _read_generation) or 0,
             revoked=revoked,
             limit=strict.optional(body, "limit", _read_limit),
+            lendable=strict.optional(body, "lendable", strict.boolean),
             extra=strict.unknown(body, cls._KNOWN),
         )
 

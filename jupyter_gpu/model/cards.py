@@ -23,8 +23,8 @@ def cards(
     ``gpus``: every GPU ever seen here, by uuid. ``holders``: processes that had it open at the last scan.
     ``strangers``: processes that use it without having been given it.
     """
-    granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
-    usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
+    granted = {share.uuid: share for share in allocated.shares} if allocated else {}
+    usable = {share.uuid: share for share in attached.shares} if attached else {}
     leaving = {item.uuid: item for item in attached.draining} if attached else {}
 
     def card(uuid: str) -> PodGpu:
@@ -32,11 +32,12 @@ def cards(
         if uuid in leaving and uuid not in granted:
             return PodGpu(gpu, leaving[uuid].milli, GpuState.DRAINING, users(leaving[uuid].holders))
         state = GpuState.ATTACHED if uuid in usable else GpuState.ATTACHING
-        milli = usable.get(uuid, granted.get(uuid, 0))
+        share = usable.get(uuid) or granted[uuid]
         beside = tuple(strangers.get(uuid, ()))[:MAX_STRANGERS]
         outside = {stranger.pid for stranger in beside}
         inside = users(holder for holder in holders.get(uuid, ()) if holder.pid not in outside)
-        return PodGpu(gpu, milli, state if gpu.healthy else GpuState.UNHEALTHY, inside, beside)
+        state = state if gpu.healthy else GpuState.UNHEALTHY
+        return PodGpu(gpu, share.milli, state, inside, beside, keeps=share.memory if share.lendable else 0)
 
     there = (uuid for uuid in granted.keys() | usable.keys() | leaving.keys() if uuid in gpus)
     return tuple(sorted((card(uuid) for uuid in there), key=lambda card: card.gpu.index))

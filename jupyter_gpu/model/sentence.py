@@ -25,13 +25,16 @@ def sentence(view: View) -> str:
     """Describe ``view`` in one line, always with GPUs that are being given back, are lent, or have other users."""
     leaving = _in_state(view, GpuState.DRAINING)
     away = [_on(worker, worker.leaving) for worker in view.workers if worker.leaving]
-    lent = [gpu for gpu in _in_state(view, GpuState.ATTACHED) if not gpu.milli]
+    attached = _in_state(view, GpuState.ATTACHED)
+    guest, lent = [gpu for gpu in attached if not gpu.milli], [gpu for gpu in attached if gpu.keeps]
     releasing = view.status.phase is Phase.RELEASING
     back = [_giving_back(leaving)] if leaving or (releasing and not away) else []
     if away:
         back.append(f"giving back {_join(away)}…")
+    if guest:
+        back.append(f"{_names(guest)} lent while others rest")
     if lent:
-        back.append(f"{_names(lent)} lent while others rest")
+        back.append(f"{_names(lent)} lent while {'they rest' if len(lent) > 1 else 'it rests'}")
     if releasing:
         return "; ".join(back)
     shared = [gpu for gpu in view.gpus if gpu.strangers and gpu.state is not GpuState.DRAINING]

@@ -22,6 +22,21 @@ _time = strict.integer(0, strict.MAX_GENERATION)
 _milli = strict.integer(1, MILLI_PER_GPU)
 
 
+class GuestUse(NamedTuple):
+    """The use that guests make of a GPU while the shares that have it rest."""
+
+    busy: float
+    """Part of the last period in which they ran: 0–1."""
+    memory: int
+    """Bytes in use by their processes."""
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "guest") -> GuestUse:
+        """Read and check the JSON; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(strict.required(body, "busy", _part), strict.required(body, "memory", _time))
+
+
 @dataclass(frozen=True, slots=True)
 class ShareUse:
     """One share at one moment."""
@@ -66,6 +81,8 @@ class ShareUse:
     """Bytes in use by all its processes."""
     memory_limit: int | None = None
     """Most bytes that they may use; ``None``: no limit."""
+    guest: GuestUse | None = None
+    """The use that guests make of its GPU; ``None``: there are none, or it is one itself."""
 
     @property
     def slice(self) -> int:
@@ -92,9 +109,10 @@ class ShareUse:
         return replace(self, expires=max(0, self.expires - max(0, passed)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, with all fields."""
-        body = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {**body, "reason": strict.printable(self.reason, MAX_REASON) if self.reason else ""}
+        """Return the JSON object, with all fields but a guest that is not there."""
+        body = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "guest"}
+        guest = {"guest": self.guest._asdict()} if self.guest else {}
+        return {**body, "reason": strict.printable(self.reason, MAX_REASON) if self.reason else "", **guest}
 
     @classmethod
     def from_json(cls, value: Any, key: str = "share") -> ShareUse:
@@ -121,6 +139,7 @@ class ShareUse:
             reason=strict.required(body, "reason", _reason),
             memory_used=strict.optional(body, "memory_used", _time),
             memory_limit=strict.optional(body, "memory_limit", _time),
+            guest=strict.optional(body, "guest", GuestUse.from_json),
         )
 
 

@@ -102,11 +102,13 @@ class PodGpu(NamedTuple):
     """Processes that use it without having been given it."""
     idle_since: int | None = None
     """Seconds since 1970 at which it was first told that it rests: open, and nothing runs on it; None: it does not."""
+    keeps: int = 0
+    """Bytes of a whole GPU that is lent while it rests: the rest is a guest's; 0: it is not lent."""
 
     @property
     def exclusive(self) -> bool:
         """Whether no other program uses it, as far as is known."""
-        return self.milli == MILLI_PER_GPU and not self.strangers
+        return self.milli == MILLI_PER_GPU and not self.strangers and not self.keeps
 
     def to_json(self) -> dict[str, Any]:
         """Return the inventory fields with ``milli``, ``state`` and ``users``, and what else is known."""
@@ -118,13 +120,15 @@ class PodGpu(NamedTuple):
             "users": [user.to_json() for user in self.users],
             **({"strangers": [one.to_json() for one in self.strangers]} if self.strangers else {}),
             **({} if self.idle_since is None else {"idleSince": self.idle_since}),
+            **({"keeps": self.keeps} if self.keeps else {}),
         }
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
         """Read and check the JSON; raises `FieldError`."""
         body = dict(strict.an_object(value, key))
-        own = {name: body.pop(name, None) for name in ("milli", "guest", "state", "users", "strangers", "idleSince")}
+        names = ("milli", "guest", "state", "users", "strangers", "idleSince", "keeps")
+        own = {name: body.pop(name, None) for name in names}
         milli = strict.required(own, "milli", strict.integer(1, 1000))
         return cls(
             gpu=Gpu.from_json(body, key),
@@ -133,6 +137,7 @@ class PodGpu(NamedTuple):
             users=strict.optional(own, "users", strict.list_of(GpuUser.from_json, 1024)) or (),
             strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
             idle_since=strict.optional(own, "idleSince", strict.integer(0, _MAX_TIME)),
+            keeps=strict.optional(own, "keeps", strict.integer(0, strict.MAX_GENERATION)) or 0,
         )
 
 
@@ -186,6 +191,8 @@ class View:
     """The part of ``total`` that is on other nodes; 0: the wish says ``local``; ``None``: no other node serves it."""
     kinds: tuple[GpuKind, ...] = ()
     """The kinds of GPUs of the pod's own node, among which a request can choose."""
+    lendable: bool | None = None
+    """Whether its whole GPUs are lent while they rest, where its requests say that; ``None``: they do not."""
 
     @property
     def status(self) -> Status:
@@ -243,6 +250,7 @@ class View:
             **({"workers": [worker.to_json() for worker in self.workers]} if self.workers else {}),
             **({} if self.elsewhere is None else {"elsewhere": self.elsewhere}),
             **({"kinds": [kind.to_json() for kind in self.kinds]} if self.kinds else {}),
+            **({} if self.lendable is None else {"lendable": self.lendable}),
         }
 
     @classmethod
@@ -268,6 +276,7 @@ class View:
             workers=strict.optional(body, "workers", _read_workers) or (),
             elsewhere=strict.optional(body, "elsewhere", milli),
             kinds=strict.optional(body, "kinds", _read_kinds) or (),
+            lendable=strict.optional(body, "lendable", strict.boolean),
         )
 
 

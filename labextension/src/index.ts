@@ -217,7 +217,7 @@ const waits: JupyterFrontEndPlugin<void> = {
 function loadWordsOfWorkers(gpus: GpuModel): void {
   const onChange = () => {
     const { view } = gpus;
-    if (view && (view.workers.length || view.gpus.some(gpu => gpu.guest))) {
+    if (view && (view.workers.length || view.gpus.some(gpu => gpu.guest || gpu.keeps))) {
       gpus.changed.disconnect(onChange);
       void loadWithRetries(
         'words about other nodes',

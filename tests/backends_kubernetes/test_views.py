@@ -11,12 +11,12 @@ from jupyter_gpu.backends.kubernetes.rules import event_texts
 from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Records, advance, answered, compose, read
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, REQUESTED, Requested, Wish, encode
-from jupyter_gpu.model.gpu import AMD, Holder
+from jupyter_gpu.model.gpu import AMD, GpuShare, Holder
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import View
-from tests.builders import allocated, attached, inventory, requested, uuid
+from tests.builders import GIB, allocated, attached, inventory, requested, uuid
 
 UNENFORCED = Node("n1", False, inventory(2), unenforced="simulated GPUs have no driver")
 
@@ -65,6 +65,18 @@ def test_kinds_of_the_node_say_which_amounts_there_are() -> None:
         3000,
     )
     assert compose(1, known_state(node=None), Settings()).kinds == ()
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("told", [None, False, True])
+def test_choice_to_lend_is_offered_where_it_has_an_effect(told: bool | None, gate: bool) -> None:
+    """The scheduler tells it where the request decides; without a gate on the node nothing can be lent."""
+    node = Node("n1", False, tuple(replace(gpu, gate=gate) for gpu in inventory(2)))
+    share = GpuShare(uuid(0), 1000, 60 * GIB)
+    pod = a_pod(allocated=encode(replace(allocated([0]), shares=(share,), lendable=told)))
+    view = compose(1, known_state(node=node, pod=pod), Settings())
+    assert view.lendable is (told if gate else None)
+    assert ([card.keeps for card in view.gpus], view.gpus[0].exclusive) == ([60 * GIB], False)
 
 
 ML = Source(SourceKind.GROUP, "ml", "root", 1777800000)

@@ -16,6 +16,7 @@ from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import Source, SourceKind
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.service import Relation
+from jupyter_gpu.model.share import GuestUse
 from jupyter_gpu.model.terminal import Style
 from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, GpuLoad, GpuState, GpuUser, Mode, PodGpu, Sample, View
 from tests.model.strategies import views
@@ -120,6 +121,16 @@ def test_lent_gpu_is_called_so() -> None:
     """A guest has no part of it."""
     lent = replace(VIEW, gpus=(PodGpu(ONE, 0, GpuState.ATTACHED),))
     assert "       lent while others rest: may pause at any moment" in lines("t", "c", lent, None, "", Style(80))
+
+
+def test_owner_of_a_lent_gpu_sees_what_it_keeps_and_what_a_guest_has() -> None:
+    """The guest's figures are those of the sample."""
+    lent = replace(VIEW, gpus=(PodGpu(ONE, 1000, GpuState.ATTACHED, keeps=60 * GIB),))
+    use = replace(SHARE, guest=GuestUse(0.404, 12 * GIB))
+    shown = lines("t", "c", lent, Sample(1.0, {}, {"GPU-1": use}), "", Style(80))
+    assert "       lent while it rests: keeps 60 GiB" in shown
+    assert "       a guest has 40 % of the time and 12 GiB" in shown
+    assert not any("a guest" in line for line in lines("t", "c", lent, None, "", Style(80)))
 
 
 def test_low_window_counts_missing_lines() -> None:

@@ -140,8 +140,22 @@ allocated = st.builds(
     revision=generations,
     revoked=distinct(shares),
     limit=st.none() | st.deferred(_pod_limits),
+    lendable=st.none() | st.booleans(),
     extra=extras(
-        ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit")
+        (
+            *(
+                "observedGeneration",
+                "shares",
+                "reason",
+                "message",
+                "ticket",
+                "position",
+                "revision",
+                "revoked",
+                "limit",
+            ),
+            "lendable",
+        )
     ),
 )
 
@@ -225,6 +239,7 @@ pod_gpus = st.builds(
     st.lists(users, max_size=3).map(tuple),
     strangers=st.just(()),
     idle_since=st.none() | st.integers(0, 253402300799),
+    keeps=st.just(0) | generations,
 )
 gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
 _pod_workers = st.builds(
@@ -268,4 +283,5 @@ views = st.builds(
     workers=st.just(()) | st.lists(pod_workers, max_size=3).map(tuple),
     elsewhere=st.none() | st.integers(0, 16_000),
     kinds=st.lists(gpu_kinds, max_size=3).map(tuple),
+    lendable=st.none() | st.booleans(),
 )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model import strict
-from jupyter_gpu.model.share import ShareRates, ShareUse, rates, read_shares
+from jupyter_gpu.model.share import GuestUse, ShareRates, ShareUse, rates, read_shares
 from jupyter_gpu.model.strict import FieldError
 
 from .strategies import json_values
@@ -53,6 +53,7 @@ shares = st.builds(
     reason=st.sampled_from(["", "lent by a share without demand", "x" * 200]),
     memory_used=st.none() | times,
     memory_limit=st.none() | times,
+    guest=st.none() | st.builds(GuestUse, st.floats(0, 1), times),
 )
 
 
@@ -124,6 +125,7 @@ def test_any_json_is_read_or_refused(value: object) -> None:
         ("reason", None),
         ("reason", 0),
         ("memory_limit", -1),
+        ("guest", 0.4),
     ],
 )
 def test_impossible_share_is_refused(key: str, value: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jupyter_gpu.kernel.reports.shares import ShareReport, in_short
+from jupyter_gpu.kernel.reports.shares import ShareReport, guest, in_short
 from jupyter_gpu.model.limit_words import remark
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes, format_gpus
 from jupyter_gpu.model.sentence import sentence
@@ -70,6 +70,8 @@ def _words(item: PodGpu) -> str:
     part = "" if item.milli == MILLI_PER_GPU else f" ({format_gpus(item.milli)} of it)"
     if not item.milli:
         part = " (lent while others rest)"
+    if item.keeps:
+        part = " (lent while it rests)"
     state = "" if item.state is GpuState.ATTACHED else f" {item.state}"
     users = f": {', '.join(dict.fromkeys(user.name for user in item.users))}" if item.users else ""
     return f"GPU {item.gpu.index}{part}{state}{users}"
@@ -85,6 +87,10 @@ def _card(item: PodGpu, sample: Sample | None, style: Style) -> list[list[Styled
         rows.append([StyledText(f"       {format_gpus(item.milli)} of it", "dim")])
     if not item.milli:
         rows.append([StyledText("       lent while others rest: may pause at any moment", "dim")])
+    if item.keeps:
+        rows.append([StyledText(f"       lent while it rests: keeps {format_bytes(item.keeps)}", "dim")])
+    if share is not None and share.guest:
+        rows.append([StyledText(f"       a guest has {guest(share.guest)}", "dim")])
     if item.state is not GpuState.ATTACHED:
         rows.append([StyledText(f"       {item.state}", "alarm")])
     if item.users:

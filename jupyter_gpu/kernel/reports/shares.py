@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_gpu.kernel.reports.rules.usage import html, lines, seconds
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, format_bytes
-from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu.model.share import GuestUse, ShareUse
 from jupyter_gpu.model.usage import Usage
 from jupyter_gpu.model.view import GpuState, Sample, View
 
@@ -54,6 +54,8 @@ class ShareReport:
     """Bytes in use; None if that is not known."""
     memory_limit: int | None
     """Bytes that may be used; None: as many as the GPU has."""
+    guest: GuestUse | None = None
+    """The use that a guest makes of the GPU while its shares rest; None: there is none."""
 
     @classmethod
     def of(cls, use: ShareUse, index: int | None) -> ShareReport:
@@ -76,6 +78,7 @@ class ShareReport:
             reason=use.reason,
             memory=use.memory_used,
             memory_limit=use.memory_limit,
+            guest=use.guest,
         )
 
     @property
@@ -131,7 +134,7 @@ class GpuUsage:
     def to_json(self) -> dict[str, Any]:
         """JSON object: the total use, and the shares."""
         total = self.total.to_json() if self.total else {}
-        return {**total, "shares": [asdict(share) for share in self.shares], "unknown": self.unknown}
+        return {**total, "shares": [_json(share) for share in self.shares], "unknown": self.unknown}
 
 
 def usage(view: View, sample: Sample, total: Usage | None = None) -> GpuUsage:
@@ -148,8 +151,19 @@ def in_short(one: ShareReport) -> str:
     return f"{_slice(one)} · bank {seconds(one.bank)} of {seconds(one.bank_cap)} · {_neighbours(one)}"
 
 
+def guest(use: GuestUse) -> str:
+    """Return the use that a guest makes of the GPU: ``40 % of the time and 12 GiB``."""
+    return f"{100 * use.busy:.0f} % of the time and {format_bytes(use.memory)}"
+
+
 def _count(shares: int) -> str:
     return "one time share" if shares == 1 else f"{shares} time shares"
+
+
+def _json(one: ShareReport) -> dict[str, Any]:
+    body = asdict(one)
+    guest = body.pop("guest")
+    return {**body, "guest": guest._asdict()} if guest else body
 
 
 def _slice(one: ShareReport) -> str:
@@ -178,6 +192,8 @@ def _facts(one: ShareReport) -> list[tuple[str, str]]:
     if one.memory is not None:
         limit = "" if one.memory_limit is None else f" of {format_bytes(one.memory_limit)}"
         rows.append(("memory", f"{format_bytes(one.memory)}{limit}"))
+    if one.guest:
+        rows.append(("guest", guest(one.guest)))
     return [*rows, ("reason", one.reason)] if one.reason else rows
 
 

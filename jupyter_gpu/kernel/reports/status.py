@@ -31,7 +31,7 @@ class GpuDevice:
     milli: int
     """Thousandths of it that are yours."""
     exclusive: bool
-    """Whether no other program uses it: neither a time share, nor one that did not get it from us."""
+    """Whether no other program uses it: no time share, no guest while it rests, none that did not get it from us."""
     path: str
     """Device node as programs open it."""
     simulated: bool = False
@@ -192,8 +192,10 @@ def _yours(item: PodGpu, now: float) -> str:
     part = f"{format_gpus(item.milli)} of it" if item.milli < MILLI_PER_GPU else "exclusive"
     if not item.milli:
         part = "lent while others rest, may pause at any moment"
+    if item.keeps:
+        part = f"all of it, lent while it rests, keeps {format_bytes(item.keeps)}"
     if item.strangers:
-        part = f"{'all of it' if item.milli == MILLI_PER_GPU else part}, others use it too"
+        part = f"{'all of it' if part == 'exclusive' else part}, others use it too"
     if item.idle_since is not None:
         from jupyter_gpu.model.use_class import idle_for  # most GPUs are in use
 

@@ -8,6 +8,7 @@ import { useSignal } from '../common/react';
 import { IGpuModel } from '../model/tokens';
 import { explain, sentence } from '../words/sentence';
 import { Action, actions } from './actions';
+import { Lending } from './lending';
 import { Limit, useLimitNews } from './limit';
 import { MemoryField } from './memory-field';
 import { ModelChoice } from './model-choice';
@@ -53,6 +54,7 @@ export function Amount({ model, trans, restart }: IAmountProps): React.JSX.Eleme
           <ModelChoice {...choice} />
           <MemoryField {...choice} />
           <Placement {...choice} />
+          <Lending {...choice} />
           <p className="jp-gpu-Sentence" data-phase={view.phase}>
             {sentence(view, trans)}
           </p>

@@ -58,6 +58,8 @@ export interface IRequest {
   readonly model?: readonly string[] | null;
   /** `local` or `any`; absent: unchanged. */
   readonly placement?: string;
+  /** Whether whole GPUs are lent while they rest; absent: unchanged. */
+  readonly lendable?: boolean;
   /** The generation that it is based on: refused as stale if the request was changed meanwhile. */
   readonly generation?: number;
   /** Remove the other options, too. */

@@ -30,6 +30,14 @@ export interface ILoad {
   readonly power?: number;
 }
 
+/** The use that guests make of a GPU while the shares that have it rest. */
+export interface IGuestUse {
+  /** Part of the last period in which they ran, 0–1. */
+  readonly busy: number;
+  /** Bytes in use. */
+  readonly memory: number;
+}
+
 /**
  * A time share of a GPU at one moment: the twin of `jupyter_gpu/model/share.py`. Times are microseconds,
  * the totals of them since the node made the share.
@@ -61,6 +69,8 @@ export interface IShareUse {
   readonly reason: string;
   readonly memoryUsed: number | null;
   readonly memoryLimit: number | null;
+  /** Absent without guests. */
+  readonly guest?: IGuestUse;
 }
 
 /** Load of all GPUs of this server at one moment. */
@@ -101,7 +111,8 @@ const shareFields = record({
   busy: nullable(number(0, 1)),
   reason: text(200),
   memory_used: nullable(count),
-  memory_limit: nullable(count)
+  memory_limit: nullable(count),
+  guest: maybe(record<IGuestUse>({ busy: number(0, 1), memory: count }), undefined)
 });
 
 const share: Reader<IShareUse> = (value, field) => {

@@ -93,6 +93,8 @@ export interface IGpu {
   readonly strangers: readonly IStranger[];
   /** Seconds since 1970 since when it rests: it is open, and nothing runs on it. `null`: it does not rest. */
   readonly idleSince: number | null;
+  /** Bytes of a whole GPU that is lent while it rests: the rest is a guest's. Absent: it is not lent. */
+  readonly keeps?: number;
 }
 
 const RELATIONS = ['node', 'switch', 'other', 'unknown'] as const;
@@ -224,6 +226,8 @@ export interface IView {
   readonly elsewhere: number | null;
   /** The kinds of GPUs of this node or machine. */
   readonly kinds: readonly IGpuKind[];
+  /** Whether its whole GPUs are lent while they rest, where its requests say that; `null`: they do not. */
+  readonly lendable: boolean | null;
   readonly conditions: readonly ICondition[];
 }
 
@@ -254,7 +258,8 @@ const gpu = record<IGpu>({
   state: oneOf(...STATES),
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),
-  idleSince: time
+  idleSince: time,
+  keeps: maybe(count, undefined)
 });
 
 const kinds = maybe(listOf(record<IGpuKind>({ model, memory: count, gate: flag }), 256), []);
@@ -329,6 +334,7 @@ const view = record({
   workers: maybe(listOf(worker, 8), []),
   elsewhere: nullable(milli),
   kinds,
+  lendable: nullable(boolean),
   conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
 });
 

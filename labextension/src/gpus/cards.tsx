@@ -59,11 +59,18 @@ function Card({ gpu, model, window, details, trans }: ICardProps): React.JSX.Ele
       {gpu.milli < MILLI_PER_GPU && (
         <ShareCard gpu={gpu} history={model.history} window={window} trans={trans} />
       )}
+      <Guest gpu={gpu} model={model} trans={trans} />
       {!silent && <p className="jp-gpu-Card-users">{words.users(gpu.users, trans)}</p>}
       <Idle gpu={gpu} model={model} trans={trans} />
       <DetailsLine gpu={gpu} load={model.history.load(gpu.uuid)} details={details} trans={trans} />
     </li>
   );
+}
+
+/** The use that a guest makes of it; nothing where there is none. */
+function Guest({ gpu, model, trans }: IRowProps): React.JSX.Element | null {
+  const guest = model.history.shares.latest(gpu.uuid)?.use.guest;
+  return guest ? <p className="jp-gpu-Card-guest">{words.guestUse(guest, trans)}</p> : null;
 }
 
 /** For how long nothing has run on a GPU that is open; nothing if it is in use. */
@@ -197,7 +204,10 @@ function Row({ gpu, model, trans }: IRowProps): React.JSX.Element {
       <td>{words.state(gpu.state, trans)}</td>
       <td>{words.percent(load, trans)}</td>
       <td>{words.memory(load, gpu, trans)}</td>
-      <td>{words.share(gpu, trans)}</td>
+      <td>
+        <div>{words.share(gpu, trans)}</div>
+        <Guest gpu={gpu} model={model} trans={trans} />
+      </td>
       <td>
         {(gpu.users.length > 0 || !gpu.strangers.length) && (
           <div>{words.users(gpu.users, trans)}</div>

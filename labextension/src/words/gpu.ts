@@ -1,17 +1,20 @@
 /** Words of the cards and of the table. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { ILoad } from '../api/sample';
+import { IGuestUse, ILoad } from '../api/sample';
 import { GpuState, IGpu, IStranger, IUser } from '../api/view';
 import { formatBytes, MILLI_PER_GPU } from './quantity';
 import { join, strangerName, userName } from './sentence';
 
-/** `"Whole GPU, exclusive"`, `"Whole GPU"`, `"A quarter, shared"`, `"30 %, shared"`. */
+/** `"Whole GPU, exclusive"`, `"Whole GPU"`, `"A quarter, shared"`, `"30 %, shared"`; or how it is lent. */
 export function share(
-  { milli, strangers, guest }: Pick<IGpu, 'milli' | 'strangers' | 'guest'>,
+  { milli, strangers, guest, keeps }: Pick<IGpu, 'milli' | 'strangers' | 'guest' | 'keeps'>,
   trans: TranslationBundle
 ): string {
   if (guest) {
     return trans.__('Lent while others rest: may pause at any moment');
+  }
+  if (keeps) {
+    return trans.__('Whole GPU, lent while it rests: keeps %1', formatBytes(keeps));
   }
   switch (milli) {
     case MILLI_PER_GPU:
@@ -27,6 +30,12 @@ export function share(
     default:
       return trans.__('%1 %, shared', milli / 10);
   }
+}
+
+/** The use that a guest makes of it: `"A guest has 40 % of the time and 12 GiB"`. */
+export function guestUse({ busy, memory }: IGuestUse, trans: TranslationBundle): string {
+  const bytes = formatBytes(memory);
+  return trans.__('A guest has %1 % of the time and %2', Math.round(100 * busy), bytes);
 }
 
 /** The state in one or two words. */

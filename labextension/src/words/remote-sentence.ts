@@ -19,11 +19,16 @@ const sum = (workers: readonly IWorker[], amount: (worker: IWorker) => number) =
 
 class RemoteSentence extends Sentence {
   protected back(): string[] {
-    const lent = this.inState('attached').filter(({ guest }) => guest);
-    return [
-      ...this.leaving(),
-      ...(lent.length ? [this.trans.__('%1 lent while others rest', this.names(lent))] : [])
+    const { trans } = this;
+    const attached = this.inState('attached');
+    const guest = attached.filter(gpu => gpu.guest);
+    const lent = attached.filter(gpu => gpu.keeps);
+    const whose = [
+      ...(guest.length ? [trans.__('%1 lent while others rest', this.names(guest))] : []),
+      ...(lent.length > 1 ? [trans.__('%1 lent while they rest', this.names(lent))] : []),
+      ...(lent.length === 1 ? [trans.__('%1 lent while it rests', this.names(lent))] : [])
     ];
+    return [...this.leaving(), ...whose];
   }
 
   private leaving(): string[] {

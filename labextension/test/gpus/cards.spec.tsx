@@ -16,10 +16,12 @@ function cards(
   strangers: readonly IStranger[] = [],
   Shown = Cards,
   idleSince: number | null = null,
-  guest = false
+  guest = false,
+  keeps?: number,
+  use: Parameters<typeof share>[0] = {}
 ): string {
   const history = new History(10);
-  history.push({ time: NOW, gpus: new Map(), shares: new Map([['GPU-1', share()]]) });
+  history.push({ time: NOW, gpus: new Map(), shares: new Map([['GPU-1', share(use)]]) });
   const model = { history, sampled: new Signal({}) } as unknown as IGpuModel;
   const gpu: IGpu = {
     uuid: 'GPU-1',
@@ -33,7 +35,8 @@ function cards(
     users: [],
     strangers,
     idleSince,
-    guest
+    guest,
+    keeps
   };
   const trans = nullTranslator.load('jupyter_gpu');
   return renderToStaticMarkup(<Shown model={model} gpus={[gpu]} window={60} trans={trans} />);
@@ -51,6 +54,20 @@ test('a GPU that is lent is called so, and no part of it is called its own', () 
     const shown = cards(1, [], Shown, null, true);
     expect(shown).toContain('Lent while others rest: may pause at any moment');
     expect(shown).not.toContain('%, shared');
+  }
+});
+
+test('the card of an owner says what it keeps, and what a guest has', () => {
+  const busy = { guest: { busy: 0.404, memory: 12 * 2 ** 30 } };
+  for (const Shown of [Cards, Table]) {
+    const lent = cards(1000, [], Shown, null, false, 60 * 2 ** 30);
+    expect(lent).toContain('Whole GPU, lent while it rests: keeps 60 GiB');
+    expect(lent).not.toContain('exclusive');
+    expect(lent).not.toContain('A guest');
+    expect(cards(1000, [], Shown, null, false, 60 * 2 ** 30, busy)).toContain(
+      'A guest has 40 % of the time and 12 GiB'
+    );
+    expect(cards(500, [], Shown, null, false, undefined, busy)).toContain('A guest has 40 %');
   }
 });
 

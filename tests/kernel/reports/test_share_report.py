@@ -12,7 +12,7 @@ from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.reports.rules.usage import seconds
 from jupyter_gpu.kernel.reports.shares import GpuUsage, ShareReport, usage
 from jupyter_gpu.model.errors import GpuError
-from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu.model.share import GuestUse, ShareUse
 from jupyter_gpu.model.usage import GpuUse, Usage
 from jupyter_gpu.model.view import Sample, View
 from tests.kernel.builders import gpu, view
@@ -89,6 +89,14 @@ def test_unknown_figures_are_left_out() -> None:
     ]
     assert "shared with 1 other" in repr(usage(view(250), sample(replace(SHARE, sharing=1, busy=None))))
     assert "memory    1 GiB\n" in repr(usage(view(250), sample(replace(SHARE, memory_limit=None))))
+
+
+def test_guest_is_told() -> None:
+    """As text and as JSON; without one nothing is said."""
+    found = usage(view(250), sample(replace(SHARE, guest=GuestUse(0.404, 12 * 2**30))))
+    assert "  guest     40 % of the time and 12 GiB" in repr(found).splitlines()
+    assert found.to_json()["shares"][0]["guest"] == {"busy": 0.404, "memory": 12 * 2**30}
+    assert usage(view(250), sample(SHARE)).to_json()["shares"][0].get("guest") is None
 
 
 def test_reason_is_escaped() -> None:

@@ -12,12 +12,14 @@ from jupyter_gpu.kernel.reports.status import GpuStatus
 from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.pod_worker import PodWorker
+from jupyter_gpu.model.stranger import Stranger
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import View
 from jupyter_gpu.model.worker_words import kinds
 from tests.model import golden
 
 FAR = {case["name"]: View.from_json(case["view"]) for case in golden.load("views") if "workers" in case["view"]}
+LENT = "ready, lent while it rests"
 CASE = next(case for case in golden.load("views") if case["name"] == "ready, one of two is open and idle")
 
 
@@ -82,3 +84,14 @@ def test_guest_is_told_when_it_runs() -> None:
     assert ["lent while others rest, may pause at any moment" in row for row in rows] == [True, False]
     assert "GPU 0 (lent while others rest)" in change(guest)
     assert View.from_json(guest.to_json()) == guest
+
+
+def test_owner_is_told_that_its_gpu_is_lent_and_what_it_keeps() -> None:
+    """In the terminal, too; such a GPU is not called exclusive, whoever else uses it."""
+    view = next(View.from_json(case["view"]) for case in golden.load("views") if case["name"] == LENT)
+    status = GpuStatus(view, at=0)
+    assert "all of it, lent while it rests, keeps 60 GiB" in repr(status).splitlines()[1]
+    assert "GPU 0 (lent while it rests)" in change(view)
+    assert not status.devices[0].exclusive
+    other = replace(view, gpus=(view.gpus[0]._replace(strangers=(Stranger(1, "python", "ann"),)),))
+    assert "keeps 60 GiB, others use it too" in repr(GpuStatus(other, at=0))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.queue.decide import GUEST, decide
 from jupyter_gpu_scheduler.rules.state.pod_state import PREEMPTIBLE, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
@@ -340,3 +341,23 @@ def _check_books(snapshot: ClusterSnapshot, name: str) -> None:
         pod = snapshot.pod(uid)
         assert pod
         assert pod.preemptible
+
+
+def test_the_decision_tells_the_panel_whether_it_can_offer_lending() -> None:
+    """Once, at each change of it; where the wish does not decide that, nothing is told."""
+    ann = _owner("ann", ANN)
+    for by_wish, told in ((False, None), (True, False), (False, None)):
+        snapshot = _world(replace(ann, lends_by_wish=by_wish))
+        _decided(snapshot, "ann")
+        after = snapshot.pod("ann")
+        assert after
+        assert after.allocated
+        assert after.allocated.lendable is told
+        ann = after
+    assert ann.requested
+    lent = replace(ann, requested=replace(ann.requested, wish=replace(ann.requested.wish, lent=True)))
+    made = allocate(
+        _world(), replace(lent, uid="new", node="", allocated=None, attached=None, lends_by_wish=True), NODE
+    )
+    assert isinstance(made, Allocated)
+    assert made.lendable is True

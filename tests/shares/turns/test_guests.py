@@ -370,6 +370,25 @@ def test_books_of_a_guest_are_outside_of_co_adjustment() -> None:
     assert (shown.allocated, shown.effective, shown.cap, shown.memory_limit) == (1, 1, 0, 1024)
 
 
+def test_owner_sees_what_a_guest_has() -> None:
+    """Its part of the last period, and its memory; nothing while there is no guest, and the guest itself nothing."""
+    manager = LeaseManager(Arbiter(TIMING, 0), 0)
+    manager.set({"ann": Terms(1000, 4096)}, 0)
+    books = GpuBooks(None, 0)
+    assert books.share(manager, "GPU-1", "ann", 0).guest is None
+    manager.set({"ann": Terms(1000, 4096), "eve": Terms(0, 1024)}, 0)
+    assert books.share(manager, "GPU-1", "ann", 0).guest == (0, 0)
+    guest, _ = manager.join("eve", 0)
+    manager.receive(guest, Need(70), 0)
+    manager.receive(guest, Ask(0), 0)
+    manager.receive(guest, Done(None, 0, guest.number), TIMING.period // 4)
+    books.end_period(manager, TIMING.period)
+    assert books.share(manager, "GPU-1", "ann", TIMING.period).guest == (0.25, 70)
+    assert books.share(manager, "GPU-1", "eve", TIMING.period).guest is None
+    books.end_period(manager, 2 * TIMING.period)
+    assert books.share(manager, "GPU-1", "ann", 2 * TIMING.period).guest == (0, 70)
+
+
 def test_guest_pays_only_once_it_was_asked() -> None:
     """An owner's wait counts from its begin; without a turn, no guest keeps it waiting."""
     owner, eve = TurnShare("ann", Ledger(1000, TIMING, 0)), TurnShare("eve", Ledger(0, TIMING, 0))

@@ -203,6 +203,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         workers=workers,
         elsewhere=elsewhere,
         kinds=kinds,
+        lendable=records.allocated.lendable if records.allocated and any(kind.gate for kind in kinds) else None,
     )
 
 

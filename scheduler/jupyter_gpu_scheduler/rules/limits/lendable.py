@@ -12,9 +12,11 @@ def lendable(pod: PodState, lends: bool, limit: bool | None) -> PodState:
 
     ``lends``: whether the scheduler lends at all; ``limit``: what the limit of its owner says; ``None``: nothing.
     """
-    if pod.requested is None:
+    by_wish, requested = lends and limit is None, pod.requested
+    if requested is not None:
+        may = lends and bool(requested.wish.lendable if limit is None else limit)
+        if requested.wish.lent is not may:
+            requested = replace(requested, wish=replace(requested.wish, lent=may))
+    if requested is pod.requested and pod.lends_by_wish is by_wish:
         return pod
-    may = lends and bool(pod.requested.wish.lendable if limit is None else limit)
-    if pod.requested.wish.lent is may:
-        return pod
-    return replace(pod, requested=replace(pod.requested, wish=replace(pod.requested.wish, lent=may)))
+    return replace(pod, requested=requested, lends_by_wish=by_wish)

@@ -92,5 +92,6 @@ def allocate(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
 def _made(pod: PodState, shares: tuple[GpuShare, ...], milli: int) -> Allocated:
     """Return ``allocated`` with these shares of a pod that is given so much in all."""
     extra = {key: value for key, value in (pod.allocated.extra if pod.allocated else {}).items() if key != NOMINATED}
-    made = Allocated(pod.requested.generation if pod.requested else 0, shares, limit=pod.pod_limit, extra=extra)
+    generation = pod.requested.generation if pod.requested else 0
+    made = Allocated(generation, shares, limit=pod.pod_limit, lendable=pod.lendable, extra=extra)
     return replace(made, reason=Reason.LIMIT_EXCEEDED, message=over_limit(pod, milli)) if pod.cut else made

@@ -107,6 +107,7 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             ticket=ticket,
             position=position,
             limit=pod.pod_limit,
+            lendable=pod.lendable,
         )
         after = with_had(before, after, fair=pod.standing is not None)
         if after != pod.allocated and (pod.allocated or pod.requested or pod.pod_limit):
@@ -128,6 +129,7 @@ def _is_up_to_date(pod: PodState, position: int, queue_pass: QueuePass) -> bool:
         and pod.requested is not None
         and now.observed_generation == pod.requested.generation
         and now.limit == pod.pod_limit
+        and now.lendable is pod.lendable
         and now.message == outlook(pod, room=False)
     )
 

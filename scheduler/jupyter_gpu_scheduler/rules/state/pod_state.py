@@ -114,6 +114,8 @@ class PodState:
     """Whether it may get a node while another node gives it the GPUs, by a worker; false once it has a node."""
     standing: OwnerStanding | None = None
     """The standing of its owner, while it waits in a fair line; ``None``: tickets alone decide."""
+    lends_by_wish: bool = False
+    """Whether its wish says if its whole GPUs may have guests: GPUs are lent, and no limit says it."""
     rank: Rank = field(init=False, repr=False, compare=False)
     """Sorts pods into the order in which they are served: priority, then ticket, then age; in a fair line see
     `standing`."""
@@ -188,6 +190,11 @@ class PodState:
     def preemptible(self) -> bool:
         """Whether it runs on GPUs that others do not use, and gives them back when another pod waits."""
         return self.requested is not None and self.requested.extra.get(PREEMPTIBLE) is True
+
+    @property
+    def lendable(self) -> bool | None:
+        """Whether its whole GPUs may have guests, as its panel shows it; ``None``: its wish does not say that."""
+        return bool(self.requested and self.requested.wish.lent) if self.lends_by_wish else None
 
     @property
     def cut(self) -> bool:

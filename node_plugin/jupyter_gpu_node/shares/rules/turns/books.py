@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu.model.share import ShareUse
+from jupyter_gpu.model.share import GuestUse, ShareUse
 from jupyter_gpu_node.shares.rules import share_file
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 
@@ -58,6 +58,8 @@ class GpuBooks:
         self._states: Mapping[str, elastic.ElasticState] = {}
         self._uses: dict[str, float] = {}
         self._busy: float | None = None
+        self._lent = 0.0
+        """The part of the last period in which guests ran."""
 
     def end_period(self, manager: LeaseManager, now: int) -> dict[str, int]:
         """Return, at the end of a period, what each time share should earn from now on."""
@@ -69,8 +71,9 @@ class GpuBooks:
             name: elastic.PeriodUse.between(max(1, share.terms.milli), self._before.get(name), accounts[name], passed)
             for name, share in manager.shares.items()
         }
-        worked = sum(_worked(one) - _worked(self._before.get(name)) for name, one in accounts.items())
-        self._busy = min(1.0, max(0, worked) / passed)
+        worked = {name: _worked(one) - _worked(self._before.get(name)) for name, one in accounts.items()}
+        self._busy = _fraction(sum(worked.values()), passed)
+        self._lent = _fraction(sum(worked[name] for name, share in manager.shares.items() if share.guest), passed)
         for name, share in manager.shares.items():
             old = self._uses.get(name, 0.0)
             use = old + (seen[name].used / max(1, share.effective) - old) / 4
@@ -140,7 +143,13 @@ class GpuBooks:
             reason=known.reason,
             memory_used=min(known.memory, MAX_BYTES),
             memory_limit=None if known.limit is None else min(known.limit, MAX_BYTES),
+            guest=None if manager.shares[name].guest else self._guests(manager),
         )
+
+    def _guests(self, manager: LeaseManager) -> GuestUse | None:
+        """Return the use that guests make of the GPU; None: there are none."""
+        memory = [share.pool.used for share in manager.shares.values() if share.guest]
+        return GuestUse(round(self._lent, 3), min(sum(memory), MAX_BYTES)) if memory else None
 
     def file(self, manager: LeaseManager, gpu: str, name: str, now: int, wall: int) -> ShareFile:
         """Return the contents of the share's file, without the deposits."""
@@ -158,6 +167,10 @@ class GpuBooks:
 def _adjusts(share: ServedShare) -> bool:
     """Tell whether co-adjustment changes what a share earns: a whole GPU stays whole, and a guest earns nothing."""
     return share.terms.milli < MILLI_PER_GPU and not share.guest
+
+
+def _fraction(worked: int, passed: int) -> float:
+    return min(1.0, max(0, worked) / passed)
 
 
 def _worked(account: TimeAccount | None) -> int:
