@@ -220,7 +220,7 @@ function loadWordsOfWorkers(gpus: GpuModel): void {
     if (view && (view.workers.length || view.gpus.some(gpu => gpu.guest || gpu.keeps))) {
       gpus.changed.disconnect(onChange);
       void loadWithRetries(
-        'words about other nodes',
+        'more words',
         () => import(/* webpackChunkName: "workers" */ './words/remote-sentence')
       ).then(loaded => {
         loaded?.speak();

@@ -59,9 +59,9 @@ export const record =
 
 /** Returns the value that `read` reads, or `instead` if it is absent or null. */
 export const maybe =
-  <T, I>(read: Reader<T>, instead: I): Reader<T | I> =>
+  <T, I = undefined>(read: Reader<T>, instead?: I): Reader<T | I> =>
   (value, field) =>
-    value === undefined || value === null ? instead : read(value, field);
+    value === undefined || value === null ? (instead as I) : read(value, field);
 
 /** Returns the value that `read` reads, or `null` if it is absent. */
 export const nullable = <T>(read: Reader<T>): Reader<T | null> => maybe(read, null);

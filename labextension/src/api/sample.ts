@@ -87,8 +87,8 @@ export interface ISample {
 export const load = record<ILoad>({
   utilisation: nullable(number(0, 100)),
   memory: nullable(count),
-  temperature: maybe(number(0, 1000), undefined),
-  power: maybe(number(0, 100_000), undefined)
+  temperature: maybe(number(0, 1000)),
+  power: maybe(number(0, 100_000))
 });
 
 const shareFields = record({
@@ -112,7 +112,7 @@ const shareFields = record({
   reason: text(200),
   memory_used: nullable(count),
   memory_limit: nullable(count),
-  guest: maybe(record<IGuestUse>({ busy: number(0, 1), memory: count }), undefined)
+  guest: maybe(record<IGuestUse>({ busy: number(0, 1), memory: count }))
 });
 
 const share: Reader<IShareUse> = (value, field) => {
@@ -143,6 +143,6 @@ const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
 export const parseSample = record<ISample>({
   time: number(0, Number.MAX_SAFE_INTEGER),
   gpus: byUuid(load),
-  shares: maybe(shares, undefined),
-  since: maybe(number(0, Number.MAX_SAFE_INTEGER), undefined)
+  shares: maybe(shares),
+  since: maybe(number(0, Number.MAX_SAFE_INTEGER))
 });

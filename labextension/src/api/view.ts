@@ -237,7 +237,7 @@ const user = record<IUser>({
   foreign: boolean,
   kernel: nullable(text(256)),
   notebook: nullable(path),
-  label: maybe(path, undefined)
+  label: maybe(path)
 });
 
 const stranger = record<IStranger>({
@@ -254,12 +254,12 @@ const gpu = record<IGpu>({
   simulated: flag,
   health: maybe(text(512), ''),
   milli: share,
-  guest: maybe(boolean, undefined),
+  guest: maybe(boolean),
   state: oneOf(...STATES),
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),
   idleSince: time,
-  keeps: maybe(count, undefined)
+  keeps: maybe(count)
 });
 
 const kinds = maybe(listOf(record<IGpuKind>({ model, memory: count, gate: flag }), 256), []);

@@ -17,7 +17,9 @@ test('only lines about other nodes and lent GPUs need the words that are loaded 
     .filter((_, at) => before[at] !== after[at])
     .map(({ view }) => parseView(view, 'view'));
   expect(differ.length).toBeGreaterThan(0);
-  expect(differ.every(view => view.workers.length || view.gpus.some(gpu => gpu.guest || gpu.keeps))).toBe(true);
+  expect(
+    differ.every(view => view.workers.length || view.gpus.some(gpu => gpu.guest || gpu.keeps))
+  ).toBe(true);
 });
 
 test.each(cases.map(c => [c.name, c] as const))('%s', (_, { view, sentence: text }) => {
