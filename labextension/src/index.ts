@@ -161,7 +161,7 @@ const commands: JupyterFrontEndPlugin<void> = {
 
 const toolbar: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:toolbar',
-  description: 'The item in the toolbar of notebooks.',
+  description: 'The item of a notebook.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
   optional: [IToolbarWidgetRegistry, ITranslator],
@@ -196,7 +196,7 @@ const toolbar: JupyterFrontEndPlugin<void> = {
 
 const waits: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:waits',
-  description: 'Messages at the end of a wait.',
+  description: 'Messages after a wait.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
   optional: [ITranslator, ICommandPalette],

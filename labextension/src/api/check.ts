@@ -104,6 +104,12 @@ export const integer =
     return value as number;
   };
 
+/** The largest integer that is exact. */
+export const MAX_EXACT = Number.MAX_SAFE_INTEGER;
+
+/** An integer that counts something. */
+export const count = integer(0, MAX_EXACT);
+
 /** One of the given words. */
 export const oneOf =
   <T extends string>(...words: readonly T[]): Reader<T> =>

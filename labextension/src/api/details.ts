@@ -2,10 +2,9 @@
  * Details of GPUs in addition to their load: the twin of
  * `jupyter_gpu/model/details.py`. Values that a GPU does not report are `null`, never 0.
  */
-import { Fields, fields, integer, listOf, number, Reader, text } from './check';
+import { count, Fields, fields, integer, listOf, number, Reader, text } from './check';
 
 const MAX_PROCESSES = 1024;
-const count = integer(0, Number.MAX_SAFE_INTEGER);
 
 /** Bytes a second into the GPU and out of it. */
 export interface IRates {

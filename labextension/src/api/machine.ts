@@ -2,7 +2,7 @@
  * All GPUs of a machine, the servers that have them, and those that wait. The twin of
  * `jupyter_gpu/model/machine.py`.
  */
-import { boolean, FieldError, fields, integer, listOf, oneOf, Reader, text } from './check';
+import { boolean, count, FieldError, fields, integer, listOf, oneOf, Reader, text } from './check';
 import { ILoad, load } from './sample';
 
 const MAX_SERVERS = 4096;
@@ -98,7 +98,7 @@ const gpu =
       uuid: body.get('uuid', text(96)),
       index: body.get('index', integer(0, 4095)),
       model: body.get('model', text(128)),
-      memory: body.get('memory', integer(0, Number.MAX_SAFE_INTEGER)),
+      memory: body.get('memory', count),
       healthy: body.get('healthy', boolean),
       load: body.get('load', load),
       parts: body.get('parts', listOf(part(servers), MAX_SERVERS)),

@@ -5,18 +5,18 @@
  * Memory is bytes. Times are seconds; those of shares are microseconds.
  */
 import {
+  count,
   FieldError,
   fields,
   integer,
   maybe,
+  MAX_EXACT,
   nullable,
   number,
   Reader,
   record,
   text
 } from './check';
-
-const count = integer(0, Number.MAX_SAFE_INTEGER);
 
 /** Load of one GPU; `null` for values that the device does not report. */
 export interface ILoad {
@@ -107,12 +107,12 @@ const shareFields = record({
   cap: count,
   expires: nullable(count),
   sharing: integer(0, 999),
-  period: integer(1, Number.MAX_SAFE_INTEGER),
+  period: integer(1, MAX_EXACT),
   busy: nullable(number(0, 1)),
   reason: text(200),
   memory_used: nullable(count),
   memory_limit: nullable(count),
-  guest: maybe(record<IGuestUse>({ busy: number(0, 1), memory: count }))
+  guest: maybe<IGuestUse>(record({ busy: number(0, 1), memory: count }))
 });
 
 const share: Reader<IShareUse> = (value, field) => {
@@ -141,8 +141,8 @@ const shares: Reader<ReadonlyMap<string, IShareUse>> = (value, field) => {
 
 /** The sample in `value`; throws a `FieldError`. */
 export const parseSample = record<ISample>({
-  time: number(0, Number.MAX_SAFE_INTEGER),
+  time: number(0, MAX_EXACT),
   gpus: byUuid(load),
   shares: maybe(shares),
-  since: maybe(number(0, Number.MAX_SAFE_INTEGER))
+  since: maybe(number(0, MAX_EXACT))
 });

@@ -6,6 +6,7 @@
  */
 import {
   boolean,
+  count,
   integer,
   listOf,
   maybe,
@@ -23,7 +24,6 @@ const milli = integer(0, MAX_MILLI);
 const share = integer(1, 1000);
 const model = text(128);
 const flag = maybe(boolean, false);
-const count = integer(0, Number.MAX_SAFE_INTEGER);
 /** Seconds since 1970: the last that a date can have in Python is in the year 9999. */
 const MAX_TIME = 253_402_300_799;
 const time = nullable(integer(0, MAX_TIME));

@@ -2,7 +2,7 @@
  * The one live connection of a page: server-sent events, read by `fetch` as `EventSource` cannot send a header. They say how often each
  * table has changed; the page asks again for those that it shows.
  */
-import { integer } from '../api/check';
+import { count } from '../api/check';
 import { backoff } from '../api/stream';
 import { Api, RefusedError } from './call';
 import { dictionary } from './limits';
@@ -115,5 +115,5 @@ export function readEvent(block: string): Counts | null {
     .filter(line => line.startsWith('data:'))
     .map(line => line.slice(5).trim())
     .join('\n');
-  return data ? dictionary(JSON.parse(data), 'data', integer(0, Number.MAX_SAFE_INTEGER)) : null;
+  return data ? dictionary(JSON.parse(data), 'data', count) : null;
 }

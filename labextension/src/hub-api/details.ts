@@ -1,5 +1,5 @@
 /** Answers about one user, past changes, and imports; with strict parsers. */
-import { boolean, integer, listOf, maybe, nullable, oneOf, record, text } from '../api/check';
+import { boolean, count, listOf, maybe, nullable, oneOf, record, text } from '../api/check';
 import { IPreview, IResult, readPreview, readResult } from './edits';
 import {
   dictionary,
@@ -114,7 +114,7 @@ export const readImport = record<IImport>({
     record<ILine>({
       outcome: oneOf(...OUTCOMES),
       subject: nullable(readSubject),
-      line: nullable(integer(0, Number.MAX_SAFE_INTEGER)),
+      line: nullable(count),
       changes: maybe(
         listOf(
           record<IFieldChange>({

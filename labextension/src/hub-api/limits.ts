@@ -4,8 +4,8 @@
  */
 import {
   boolean,
+  count,
   fields as anObject,
-  integer,
   listOf,
   maybe,
   nullable,
@@ -19,7 +19,6 @@ import { ISource, source } from '../api/view';
 const MAX_ROWS = 10_000;
 const word = text(512);
 const sentence = text(20_000);
-const count = integer(0, Number.MAX_SAFE_INTEGER);
 
 const KINDS = ['User', 'Group', 'Namespace', 'Default', 'Cap'] as const;
 /** The kind of subject that a limit is about. */

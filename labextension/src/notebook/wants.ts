@@ -3,7 +3,7 @@
  * Pure. The metadata is not trusted: it is checked, and leads to no more than a button.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { FieldError, fields, integer, number, Reader } from '../api/check';
+import { FieldError, fields, integer, MAX_EXACT, number, Reader } from '../api/check';
 import type { IRequest } from '../api/request';
 import { IView } from '../api/view';
 import { formatBytes, MILLI_PER_GPU } from '../words/quantity';
@@ -34,7 +34,7 @@ const amount: Reader<number> = (value, field) => {
 
 const memory: Reader<number | string> = (value, field) => {
   if (typeof value !== 'string') {
-    return integer(1, Number.MAX_SAFE_INTEGER)(value, field);
+    return integer(1, MAX_EXACT)(value, field);
   }
   if (!/^\d{1,15}(\.\d{1,3})? ?([KMGTP]i?)?B?$/.test(value)) {
     throw new FieldError(field, 'a number of bytes, or a text such as "20GiB"');
