@@ -10,6 +10,7 @@ import contextlib
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from jupyter_gpu.model.annotations import WORKER_STATUS
@@ -24,9 +25,10 @@ def main(port: int) -> None:
     with contextlib.ExitStack() as stack:
         own, other = stack.enter_context(plugin()), stack.enter_context(plugin())
         own.annotations.clear()
-        own.gpus = (gpu(0),)
+        own.gpus = (replace(gpu(0), gate=True),)
         other.loads = {gpu(FIRST_OF_OTHERS).uuid: {"utilisation": 30.0, "memory": 8}}
         pods = TwoPods(own, other)
+        pods.lends = True
         stack.callback(pods.close)
         about = json.dumps({"socket": str(own.path), "hub": stack.enter_context(hub(own))}).encode()
         lock = threading.Lock()

@@ -27,6 +27,8 @@ from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod
 
 TOKEN = "JUPYTERHUB_API_TOKEN"
 FIRST_OF_OTHERS = 100
+KEPT = 60 * 2**30
+"""Memory of the test's GPUs that is not lent."""
 
 
 class TwoPods:
@@ -35,6 +37,8 @@ class TwoPods:
     def __init__(self, notebook: Plugin, worker: Plugin) -> None:
         self.notebook, self.worker = notebook, worker
         self.own, self.other = 1, 2
+        self.lends = False
+        """Whether whole GPUs of the notebook's node are lent while they rest, if its wish says so."""
         self.pause = 0.02
         """Seconds between two decisions."""
         self.named = False
@@ -83,7 +87,8 @@ class TwoPods:
             here = now.milli - there
         elsewhere = 0 if now.wish.placement == "local" else 1000 * self.other
         there = min(there, elsewhere)
-        own = _shares(0, here)
+        lends = bool(now.wish.lendable) if self.lends else None
+        own = tuple(replace(share, memory=KEPT, lendable=True) if lends else share for share in _shares(0, here))
         attached = self._attached(there)
         self.named = self.named or there > 0
         part = WorkerPart("w1", "node2", there, Relation.SWITCH, "p", "w", attached=attached)
@@ -93,7 +98,7 @@ class TwoPods:
             part = replace(part, address="127.0.0.1", port=said.port, key=said.key)
         self._write(
             self.notebook,
-            allocated=encode(Allocated(now.generation, own)),
+            allocated=encode(Allocated(now.generation, own, lendable=lends)),
             attached=encode(replace(self.notebook.attached, observed_generation=now.generation, shares=own)),
             service=encode(Service(now.generation, (part,) * self.named, elsewhere=elsewhere)),
         )

@@ -20,7 +20,7 @@ const tell = (pods: Program, path: 'worker' | 'status', state: string, message =
     body: JSON.stringify({ w1: { state, message, tries: 1, since: 1700000000 } })
   });
 
-test('a worker starts, is refused, and serves; its GPU is chosen with the tick and by keyboard', async ({
+test('a worker starts, is refused, and serves; its GPU is chosen with the tick and by keyboard; the own one is lent', async ({
   page
 }) => {
   test.setTimeout(180_000);
@@ -82,6 +82,19 @@ test('a worker starts, is refused, and serves; its GPU is chosen with the tick a
     await expect(panel.slider).toHaveAttribute('aria-valuetext', '1 of 3 GPUs');
     await page.reload();
     await expect(tick).toBeChecked();
+
+    // Its own GPU may serve others while it rests.
+    const lends = panel.root.getByRole('checkbox', { name: 'Lend while I rest' });
+    await expect(lends).not.toBeChecked();
+    await lends.focus();
+    await page.keyboard.press('Space');
+    await expect(panel.sentence).toContainText('GPU 0 lent while it rests');
+    await expect(lends).toBeChecked();
+    await expect(panel.root.getByText('keeps 60 GiB')).toBeVisible();
+    expect(await panel.axe()).toEqual([]);
+    await panel.shot('lent');
+    await lends.press('Space');
+    await expect(panel.sentence).not.toContainText('lent');
   } finally {
     await page.close(); // before what it talks to
     await server.dispose();
