@@ -87,8 +87,8 @@ class TwoPods:
             here = now.milli - there
         elsewhere = 0 if now.wish.placement == "local" else 1000 * self.other
         there = min(there, elsewhere)
-        lends = bool(now.wish.lendable) if self.lends else None
-        own = tuple(replace(share, memory=KEPT, lendable=True) if lends else share for share in _shares(0, here))
+        lends = self.lends and bool(now.wish.lendable)
+        own = tuple(share._replace(memory=KEPT * lends) for share in _shares(0, here))
         attached = self._attached(there)
         self.named = self.named or there > 0
         part = WorkerPart("w1", "node2", there, Relation.SWITCH, "p", "w", attached=attached)
@@ -98,7 +98,7 @@ class TwoPods:
             part = replace(part, address="127.0.0.1", port=said.port, key=said.key)
         self._write(
             self.notebook,
-            allocated=encode(Allocated(now.generation, own, lendable=lends)),
+            allocated=encode(Allocated(now.generation, own, lendable=lends if self.lends else None)),
             attached=encode(replace(self.notebook.attached, observed_generation=now.generation, shares=own)),
             service=encode(Service(now.generation, (part,) * self.named, elsewhere=elsewhere)),
         )
