@@ -30,6 +30,7 @@ SETTINGS = {
     "distributed.scheduler.worker-ttl": "30s",
     "distributed.comm.timeouts.tcp": "30s",
     "distributed.comm.timeouts.connect": "20s",
+    "distributed.diagnostics.nvml": False,  # NVML opens every GPU and keeps it open, also in the scheduler
     # What changes nothing, and needs no package that may be missing.
     "distributed.scheduler.http.routes": [f"distributed.http.{name}" for name in PAGES],
     "distributed.worker.http.routes": [],

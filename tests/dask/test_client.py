@@ -14,6 +14,7 @@ import pytest
 
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.remote import certificates
+from tests.gate.building import command
 from tests.kernel.kernels import Failed, Kernel
 from tests.kernel.servers import Server, await_
 from tests.worker.test_processes import gone
@@ -167,3 +168,24 @@ def test_end_of_the_program_ends_all(server: Server) -> None:
         await_(lambda: gone(int(first)))
         os.kill(int(own.run("print(os.getpid())")), signal.SIGKILL)
         await_(lambda: gone(int(second)))
+
+
+def test_no_process_of_dask_asks_nvml(server: Server, tmp_path: Path) -> None:
+    """NVML opens all GPUs and keeps them open, so one that is given back would stay with the scheduler for ever."""
+    source = Path(__file__).parents[1] / "kernel" / "cuda" / "standin_nvml.c"
+    library = tmp_path / "libnvidia-ml.so.1"
+    command("gcc", "-shared", "-fPIC", "-pthread", source, "-o", library, "-Wl,-soname,libnvidia-ml.so.1")
+    device = tmp_path / "gpu0"
+    device.touch()
+    (tmp_path / "list").write_text(f"GPU-0000 {device}")
+    with server.kernel() as kernel:
+        env = {"LD_LIBRARY_PATH": str(tmp_path), "STANDIN_NVML": str(tmp_path / "list")}
+        kernel.run(f"import os; os.environ.update({env})")
+        kernel.run(IMPORTS + "gpu.resize(1); until(1)")
+        pids = kernel.run("print(client.run_on_scheduler(where), *client.run(where).values())").split()
+        links = [link.readlink() for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+        maps = [Path(f"/proc/{pid}/maps").read_text() for pid in pids]
+        kernel.run("client.close(); gpu.release(timeout=20)")
+    assert len(pids) == 2
+    assert device not in links
+    assert not any(str(library) in text for text in maps)
