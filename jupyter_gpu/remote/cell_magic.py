@@ -8,7 +8,6 @@ there, and then ends the cell.
 
 from __future__ import annotations
 
-import ast
 import bdb
 import inspect
 import linecache
@@ -96,8 +95,10 @@ def _source(words: str, body: str) -> str:
 
 
 def _compiles(shell: Any, source: str) -> bool:
+    from jupyter_gpu.remote.rules import names
+
     try:
-        compile(shell.transform_cell(source), "<cell>", "exec", shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        names.parsed(shell.transform_cell(source), shell.compile.flags)
     except SyntaxError:
         return False
     return True

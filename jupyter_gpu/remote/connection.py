@@ -27,8 +27,8 @@ from jupyter_gpu.remote import PYTHON, certificates, codec
 from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large, total_bytes
 from jupyter_gpu.remote.codec import Chunk
 from jupyter_gpu.remote.errors import CannotSend, WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import MONITORED, PATIENCE, WorkerAddress, ask, had_no_memory, lost
-from jupyter_gpu.remote.rules.control import Kill, Start, Started
+from jupyter_gpu.remote.first_process import MONITORED, PATIENCE, Answer, WorkerAddress, ask, had_no_memory, lost
+from jupyter_gpu.remote.rules.control import Kill, Start, Started, Word
 from jupyter_gpu.remote.sources import Source
 
 log = logging.getLogger(__name__)
@@ -122,14 +122,15 @@ class Connection:
         folder: str,
         before: Connection | None = None,
         shipped: Callable[[int], None] = lambda _: None,
+        ask: Callable[[WorkerAddress, Word, float], Answer] = ask,
     ) -> None:
-        """Raises `WorkerRefused` and `WorkerLost`.
+        """Raises `WorkerRefused` and `WorkerLost`. ``ask``: asks the first process.
 
         ``before``: a connection to a kernel of this name that was lost. What runs there from it is interrupted.
         ``shipped`` is called with the bytes of values that each request moved, there and back.
         """
-        self.address, self.kernel, self._shipped = address, kernel, shipped
-        started = ask(address, Start(kernel, folder, PYTHON, owner()))
+        self.address, self.kernel, self._shipped, self._ask = address, kernel, shipped, ask
+        started = ask(address, Start(kernel, folder, PYTHON, owner()), PATIENCE)
         assert isinstance(started, Started)
         self._started = started
         self.latest = ""
@@ -192,7 +193,7 @@ class Connection:
 
     def kill(self, patience: float = PATIENCE) -> None:
         """Have the first process end the kernel, whatever it does."""
-        ask(self.address, Kill(self.kernel), patience)
+        self._ask(self.address, Kill(self.kernel), patience)
 
     def end(self, patience: float) -> None:
         """End the kernel and the connection; a request that runs, in another thread, ends with `WorkerLost`."""

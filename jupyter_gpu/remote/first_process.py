@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,6 +42,8 @@ TELLS = 2.0
 """Seconds that a worker may take to tell how a kernel ended."""
 BEAT, SILENCE = 5_000, 15_000
 """Milliseconds between ZeroMQ's own heartbeats, and without one until the other end counts as gone."""
+SLOWEST = 5_000
+"""Milliseconds to which the pauses grow after which ZeroMQ tries to reach a worker that has gone."""
 MONITORED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
@@ -91,18 +93,36 @@ Answer = Started | Killed | Running | Loads | Checked | Told
 class Questions:
     """Questions over one connection to a first process, one after the other."""
 
-    def __init__(
-        self, address: WorkerAddress, socket: zmq.Socket[Any], monitor: zmq.Socket[Any], patience: float
-    ) -> None:
-        self._address, self._socket, self._monitor, self._patience = address, socket, monitor, patience
+    def __init__(self, address: WorkerAddress, patience: float = PATIENCE) -> None:
+        """Connect; raises `WorkerLost`. ``patience``: seconds for each answer."""
+        self._address, self._patience = address, patience
+        self._context = zmq.Context()
+        try:
+            self._socket = address.unconnected(self._context, zmq.DEALER)
+            self._monitor = self._socket.get_monitor_socket(MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            self._socket.reconnect_ivl_max = SLOWEST
+            address.connect(self._socket, address.port)
+            _await_handshake(address, self._monitor, min(patience, CONNECT))
+        except BaseException:
+            self.close()
+            raise
         self._poller = zmq.Poller()
-        self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(monitor, zmq.POLLIN)
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
 
-    def ask(self, word: Word) -> Answer:
+    def close(self) -> None:
+        """End the connection."""
+        self._context.destroy(linger=0)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other end has gone meanwhile."""
+        return bool(self._monitor.poll(0))
+
+    def ask(self, word: Word, patience: float | None = None) -> Answer:
         """Return the answer to a word; raises `WorkerRefused` and `WorkerLost`."""
         self._socket.send(word.dump())
-        events = dict(self._poller.poll(int(self._patience * 1000)))
+        events = dict(self._poller.poll(int(1000 * (self._patience if patience is None else patience))))
         if self._socket not in events:
             raise lost(self._address, self._monitor if self._monitor in events else None)
         try:
@@ -120,15 +140,8 @@ class Questions:
 @contextmanager
 def questions(address: WorkerAddress, patience: float = PATIENCE) -> Iterator[Questions]:
     """Connect to the first process of a worker; raises `WorkerLost`. ``patience``: seconds for each answer."""
-    with zmq.Context() as context, address.unconnected(context, zmq.DEALER) as socket:
-        monitor = socket.get_monitor_socket(MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        address.connect(socket, address.port)
-        try:
-            _await_handshake(address, monitor, min(patience, CONNECT))
-            yield Questions(address, socket, monitor, patience)
-        finally:
-            socket.disable_monitor()
-            monitor.close(linger=0)
+    with closing(Questions(address, patience)) as asking:
+        yield asking
 
 
 def ask(address: WorkerAddress, word: Word, patience: float = PATIENCE) -> Answer:

@@ -30,8 +30,8 @@ from jupyter_gpu.model.view import View
 from jupyter_gpu.remote import versions
 from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.handles import Handle
+from jupyter_gpu.remote.kept_questions import KeptQuestions
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.output import Shown
 from jupyter_gpu.remote.pod_workers import PodWorkers
@@ -132,7 +132,8 @@ class OwnWorker:
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
-        self._pod = PodWorkers(client)
+        self._kept = KeptQuestions()
+        self._pod = PodWorkers(client, self._kept)
         self._state = _State()
         self._tickets = itertools.count()
         os.register_at_fork(after_in_child=self._forked)
@@ -348,10 +349,10 @@ class OwnWorker:
                 state.local = LocalWorker()
             address = state.local.address
         try:
-            return Connection(address, seat.name, str(Path.cwd()))
+            return Connection(address, seat.name, str(Path.cwd()), ask=self._kept.ask)
         except BaseException:
             with suppress(WorkerLost, WorkerRefused):
-                ask(address, Kill(seat.name), _PATIENCE)
+                self._kept.ask(address, Kill(seat.name), _PATIENCE)
             raise
 
     def _end_resting(self, ends: Callable[[Seat], bool]) -> None:
@@ -396,7 +397,8 @@ class OwnWorker:
 
     def _forked(self) -> None:
         state, self._state = self._state, _State()
-        self._pod = PodWorkers(self._client)
+        self._kept = KeptQuestions()
+        self._pod = PodWorkers(self._client, self._kept)
         for seat in (*state.resting, *state.working.values()):
             seat.lose()
         if state.local is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from urllib.parse import quote
 
 from jupyter_gpu.kernel.blocks import owner
@@ -18,7 +19,8 @@ from jupyter_gpu.model.errors import GpuError
 from jupyter_gpu.model.message import gettext
 from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import WorkerAddress, ask, read_ways
+from jupyter_gpu.remote.first_process import WorkerAddress, read_ways
+from jupyter_gpu.remote.kept_questions import KeptQuestions
 from jupyter_gpu.remote.rules.control import Kill
 from jupyter_gpu.remote.shipped import Shipped
 
@@ -33,9 +35,10 @@ PAUSE = 0.2
 class PodWorkers:
     """The workers of the pod. ``client`` is called when the server is asked."""
 
-    def __init__(self, client: Callable[[], Client]) -> None:
+    def __init__(self, client: Callable[[], Client], kept: KeptQuestions | None = None) -> None:
         self._client = client
         self._shipped = Shipped(client)
+        self._kept = kept or KeptQuestions()
 
     def connect(self, worker: str, kernel: str, folder: str, before: Connection | None = None) -> Connection:
         """Connect to a kernel of a worker, new or not; what still runs in it from ``before`` is interrupted.
@@ -46,9 +49,8 @@ class PodWorkers:
         try:
             while True:
                 try:
-                    return Connection(
-                        self._address(worker), kernel, folder, before, lambda count: self._shipped.add(worker, count)
-                    )
+                    shipped = partial(self._shipped.add, worker)
+                    return Connection(self._address(worker), kernel, folder, before, shipped, self._kept.ask)
                 except WorkerLost:
                     if time.monotonic() >= until:
                         raise
@@ -60,12 +62,13 @@ class PodWorkers:
 
     def close(self) -> None:
         """Tell the server what is new, as this process ends."""
+        self._kept.close()
         self._shipped.close()
 
     def kill(self, worker: str, kernel: str, patience: float) -> None:
         """End a kernel, as far as that is possible: one that has no client ends by itself."""
         with suppress(WorkerLost, WorkerRefused, GpuError):
-            ask(self._address(worker), Kill(kernel), patience)
+            self._kept.ask(self._address(worker), Kill(kernel), patience)
 
     def _address(self, worker: str) -> WorkerAddress:
         path = f"workers?owner={quote(strict.dumps(owner().to_json()))}"  # whose end ends its kernels there

@@ -171,6 +171,13 @@ def test_names_in_texts(kept: Kernel) -> None:
     assert kept.errors == ""
 
 
+def test_cell_is_read_once(kept: Kernel) -> None:
+    """It is parsed when it is decided where it runs; what it uses is looked for in that, wherever it begins."""
+    kept.run("from jupyter_gpu.remote.rules import names; names.parsed.cache_clear()")
+    kept.run("\n\n%%gpu 1 --fresh\nread = 1\nprint(read)")
+    assert kept.run("found = names.parsed.cache_info(); print(found.misses, found.hits > 0)") == "1 True"
+
+
 def test_functions_use_names_of_the_cell(kept: Kernel) -> None:
     """As here: a cell that assigns what a function of the notebook reads."""
     kept.run("SCALE = 10\ndef step(x): return x * SCALE")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -52,14 +53,21 @@ class CellNames:
     """Calls that use names which cannot be seen, such as ``eval(text)``."""
 
 
+@functools.lru_cache(maxsize=2)
+def parsed(source: str, flags: int) -> tuple[ast.Module, CodeType]:
+    """Return a cell's syntax tree and bytecode, kept for the next question about it; raises SyntaxError."""
+    tree = ast.parse(source)
+    code = compile(tree, "<cell>", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return tree, code
+
+
 def of_cell(source: str, flags: int = 0, transform: Callable[[str], str] = str) -> CellNames:
     """Return the names of a cell; raises SyntaxError.
 
     ``flags`` are those of ``compile``, for ``from __future__ import`` in earlier cells. ``transform`` does for the body
     of a magic, such as ``%%time``, what was done for the cell.
     """
-    tree = ast.parse(source)
-    code = compile(source, "<cell>", "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    tree, code = parsed(source, flags)
     found = _Found()
     found.follow(code, frozenset())
     names = found.names()
