@@ -12,10 +12,11 @@ import bdb
 import inspect
 import linecache
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_gpu.kernel.arguments import fields, seconds
 from jupyter_gpu.model.errors import GpuError, InvalidRequest
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from jupyter_gpu.remote.rules.names import CellNames
 
 WORD = "%%gpu"
+_SAME = 0.5
+"""Seconds within which the same cell is asked about again; a decision is used once more, and then made anew."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,18 @@ class Options:
     inputs: frozenset[str] = frozenset()
     outputs: frozenset[str] = frozenset()
     timeout: float | None = None
+
+
+class Decided(NamedTuple):
+    """A decision where a cell runs, by its number and lines."""
+
+    key: tuple[int, tuple[str, ...]]
+    lines: list[str]
+    at: float
+
+
+_latest: list[Decided] = []
+"""The latest one, unless it was used again."""
 
 
 def read(line: str) -> Options:
@@ -74,8 +89,19 @@ def _names(words: Sequence[str]) -> frozenset[str]:
 def in_place(shell: Any, lines: list[str], first: int) -> list[str]:
     """Return the lines of a cell as this kernel runs it; those that were given if it runs in a worker.
 
-    Its first line that is not empty is the magic.
+    Its first line that is not empty is the magic. ipykernel asks twice for a cell without ``await``: the first answer
+    counts, as the server is asked for it.
     """
+    key = shell.execution_count, tuple(lines)
+    known = _latest.pop() if _latest else None
+    if known is not None and known.key == key and time.monotonic() - known.at < _SAME:
+        return known.lines
+    found = _in_place(shell, lines, first)
+    _latest.append(Decided(key, found, time.monotonic()))
+    return found
+
+
+def _in_place(shell: Any, lines: list[str], first: int) -> list[str]:
     words = lines[first].strip().removeprefix(WORD)
     body = "".join(lines[first + 1 :])
     if not _compiles(shell, _source(words, body)):
@@ -119,6 +145,10 @@ def can_use(milli: int) -> bool:
 
 class _RanThere(bdb.BdbQuit):
     """The end of a cell that ran on another node: IPython stops at it and shows nothing."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return no lines: IPython would else spend tens of milliseconds on a traceback that nobody reads."""
+        return []
 
 
 def hold(shell: Any, line: str) -> None:

@@ -172,10 +172,16 @@ def test_names_in_texts(kept: Kernel) -> None:
 
 
 def test_cell_is_read_once(kept: Kernel) -> None:
-    """It is parsed when it is decided where it runs; what it uses is looked for in that, wherever it begins."""
+    """It is parsed when it is decided where it runs, and that is decided once, also of the same cell again."""
     kept.run("from jupyter_gpu.remote.rules import names; names.parsed.cache_clear()")
     kept.run("\n\n%%gpu 1 --fresh\nread = 1\nprint(read)")
     assert kept.run("found = names.parsed.cache_info(); print(found.misses, found.hits > 0)") == "1 True"
+    kept.run("from jupyter_gpu.remote import cell_magic; real, asked = cell_magic.can_use, []")
+    kept.run("cell_magic.can_use = lambda milli: asked.append(milli) or real(milli)")
+    for _ in range(2):
+        kept.run("%%gpu 1\n1")
+    kept.run("cell_magic.can_use = real")
+    assert kept.run("print(asked)") == "[1000, 1000]"
 
 
 def test_functions_use_names_of_the_cell(kept: Kernel) -> None:
@@ -212,9 +218,32 @@ def test_output_is_that_of_the_cell(kept: Kernel) -> None:
     code = (
         "import asyncio\nfrom IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'))\nawait asyncio.sleep(0)\n"
     )
-    assert fresh(kept, f"{code}print('text')\n6 * 7") == "text"
+    assert fresh(kept, f"{code}print('1 %', end='\\r')\nprint('text')\n6 * 7") == "1 %\rtext"
     shown = [one.get("text/html") or one["text/plain"] for one in kept.results]
     assert shown == ["<b>x</b>", "42"]
+
+
+PLOT = """
+import matplotlib.pyplot as plt
+from tqdm import tqdm
+def draws():
+    for _ in tqdm(range(3)): pass
+    plt.plot([1, 2, 3])
+    plt.show()
+draws()
+"""
+
+
+def test_plots_and_progress_bars(kept: Kernel) -> None:
+    """Of a cell and of a call, as in any cell: a picture, and one line that is written again and again."""
+    for name in ("matplotlib", "tqdm"):
+        pytest.importorskip(name)
+    fresh(kept, PLOT)
+    for _ in range(2):
+        assert [one for one in kept.results if "image/png" in one]
+        assert "100%" in kept.errors
+        assert "\r" in kept.errors
+        kept.run("gpu.run(draws)")
 
 
 def test_error_is_that_of_the_cell(kept: Kernel) -> None:
