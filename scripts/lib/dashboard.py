@@ -31,6 +31,9 @@ SECONDS = 240
 """Seconds for which pods start, ask, give back and end."""
 STEP = 4
 PORTS = {"scheduler": 8080, "node": 8081}
+NAMESPACES = ("physics", "biology")
+WORKERS: dict[str, Any] = {"enabled": True, "namespaces": ["physics"], "perPod": 1, "graceSeconds": 30}
+"""Pods of physics may have GPUs of the other node, so they have the image of a notebook, which their workers need."""
 MACROS = {"$__rate_interval": "30s", "$__range": f"{SECONDS}s"}
 
 
@@ -77,19 +80,19 @@ def ask(url: str, kind: str, **words: str) -> list[dict[str, Any]]:
     return found
 
 
-def live(cluster: Cluster) -> None:
-    """Let pods of two namespaces ask for GPUs and shares, give back, wait and end."""
+def live(cluster: Cluster, notebook: str) -> None:
+    """Let pods of two namespaces, one with the image ``notebook``, ask for GPUs and shares, give back, wait and end."""
     chance = random.Random(7)
     names = [f"notebook-{number}" for number in range(5)]
-    for namespace in ("physics", "biology"):
-        cluster.namespace(namespace)
+    for namespace in NAMESPACES:
         until(lambda name=namespace: cluster.kubectl("get", "sa", "default", "-n", name), what=namespace)  # type: ignore[misc]
-        made = [pods.pod(name, wants=chance.choice((0, 1, "500m", "250m"))) for name in names]
+        image = notebook if namespace in WORKERS["namespaces"] else pods.BUSYBOX
+        made = [pods.pod(name, image=image, wants=chance.choice((0, 1, "500m", "250m"))) for name in names]
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
         cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=body)
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        namespace, name = chance.choice(("physics", "biology", "biology")), chance.choice(names)
+        namespace, name = chance.choice(NAMESPACES), chance.choice(names)
         wish = pods.wish(chance.choice((0, 1, 1, 2, 3, "500m", "250m")))
         words = ("annotate", "--overwrite", "pod", name, f"jupyter-gpu.io/requested={wish}")
         cluster.kubectl("-n", namespace, *words)
@@ -121,9 +124,12 @@ def main(place: Path) -> None:
     """Run the command."""
     dashboard = json.loads(DASHBOARD.read_text())
     with temporary_cluster(nodes=2) as cluster, tempfile.TemporaryDirectory() as folder:
-        product.install(cluster)
+        for namespace in NAMESPACES:
+            cluster.namespace(namespace)
+        product.install(cluster, workers=WORKERS)
+        notebook = product.load(cluster, "notebook")["notebook"].reference
         with prometheus(cluster, Path(folder)) as url:
-            live(cluster)
+            live(cluster, notebook)
             place.write_text(drawing(dashboard, gather(url, dashboard)))
     print(place)
 
