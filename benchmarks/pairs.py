@@ -191,14 +191,15 @@ def _other(name: str) -> Callable[[], Sequence[Figure]]:
 PARTS: Mapping[str, Callable[[], Sequence[Figure]]] = {
     "days": days,
     "warm": lambda: warm(_CELLS),
+    "cold": _other("cold_cells"),
     "trace": trace,
     "bytes": _other("remote_cell"),
     "dask": _other("dask_workers"),
     "decisions": _other("decide"),
     "lending": _other("lending"),
 }
-"""Cells of drawn days; a warm cell to its first line; recorded days; 100 MB there and back; Dask with one GPU more and
-one less; decisions; owners beside a guest.
+"""Cells of drawn days; a warm cell to its first line, and one without a worker; recorded days; 100 MB there and back;
+Dask with one GPU more and one less; decisions; owners beside a guest.
 """
 
 

@@ -28,8 +28,8 @@ PATIENCE = 20.0
 """Seconds within which a new key of either end is known to the other one: node plugins and scheduler hand it on."""
 LAST = 2.0
 """Seconds for the end of a kernel that could not be reached."""
-PAUSE = 0.2
-"""Seconds between attempts to connect."""
+FIRST_PAUSE, LAST_PAUSE = 0.02, 0.2
+"""Seconds from one attempt to connect to the next, twice as long each time: a new key is most often known soon."""
 
 
 class PodWorkers:
@@ -45,7 +45,7 @@ class PodWorkers:
 
         Raises `WorkerLost`, `WorkerRefused` and `GpuError`.
         """
-        until = time.monotonic() + PATIENCE
+        until, pause = time.monotonic() + PATIENCE, FIRST_PAUSE
         try:
             while True:
                 try:
@@ -54,7 +54,8 @@ class PodWorkers:
                 except WorkerLost:
                     if time.monotonic() >= until:
                         raise
-                time.sleep(PAUSE)
+                time.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)
         except BaseException:
             if before is None:
                 self.kill(worker, kernel, LAST)
