@@ -20,45 +20,51 @@ PLACES = some.builds(Location, some.sampled_from(["", "z"]), KEYS, SWITCHES)
 def test_best_of_the_others(nodes: Mapping[str, tuple[Location, int]], here: Location, data: some.DataObject) -> None:
     """Whichever nodes are left out, wherever they are."""
     without = data.draw(some.sets(some.sampled_from("abcdefx")))
-    nearest = Nearest()
+    nearest = Nearest(POINTS.__getitem__)
     for name, (place, cost) in nodes.items():
         nearest.put(place, Rated(cost, 0, name))
-    others = [
-        Rated(cost - POINTS[relate(here, place)], 0, name)
-        for name, (place, cost) in nodes.items()
-        if name not in without
-    ]
-    assert nearest.best(here, without, POINTS.__getitem__) == min(others, default=None)
-    all_others = nearest.others(here, POINTS.__getitem__)
-    assert nearest.best_beside(here, all_others, POINTS.__getitem__) == nearest.best(here, (), POINTS.__getitem__)
+    seen = [Rated(cost - POINTS[relate(here, place)], 0, name) for name, (place, cost) in nodes.items()]
+    assert nearest.best(here, without) == min((one for one in seen if one.node not in without), default=None)
+    assert nearest.best(here) == min(seen, default=None)
 
 
-def test_best_of_all_is_found_by_what_nodes_of_one_zone_and_key_share() -> None:
-    """The own switch counts by its relation and by what is added to it; without it, the best of the others is left."""
-    nearest, points = Nearest(), POINTS.__getitem__
+def test_own_switch_counts_by_its_relation() -> None:
+    """And by what is added to it; without it, the best of the others is left."""
+    nearest = Nearest(POINTS.__getitem__)
     here, there = Location("z", "k", "s"), Location("z", "k", "t")
-    assert nearest.best_beside(here, nearest.others(here, points), points) is None
+    assert nearest.best(here) is None
     nearest.put(there, Rated(0, 0, "a"))
     nearest.put(here, Rated(15, 0, "b"))
-    others = nearest.others(here, points)
-    assert nearest.best_beside(here, others, points) == Rated(-15, 0, "b")
-    assert nearest.best_beside(there, others, points) == Rated(-30, 0, "a")
-    assert nearest.best_beside(Location("z", "k", "u"), others, points) == Rated(-10, 0, "a")
+    assert nearest.best(here) == Rated(-15, 0, "b")
+    assert nearest.best(there) == Rated(-30, 0, "a")
+    assert nearest.best(Location("z", "k", "u")) == Rated(-10, 0, "a")
     nearest.put(here, Rated(25, 0, "b"))
-    assert nearest.best_beside(here, others, points) == Rated(-10, 0, "a")
+    assert nearest.best(here) == Rated(-10, 0, "a")
     nearest.add(here, 9)
-    assert nearest.best_beside(here, nearest.others(here, points), points) == Rated(-14, 0, "b")
+    assert nearest.best(here) == Rated(-14, 0, "b")
 
 
 def test_switch_of_two_zones_is_one_switch() -> None:
     """Its best node is found in either zone, also once the other one has no node there any more."""
-    nearest, points = Nearest(), POINTS.__getitem__
+    nearest = Nearest(POINTS.__getitem__)
     east, west = Location("z", "k", "s"), Location("y", "k", "s")
-    nearest.put(east, Rated(0, 0, "a"))
-    nearest.put(west, Rated(-1, 0, "b"))
     for gone, cost, left in (("b", -30, "a"), ("a", -31, "b")):
         nearest.put(east, Rated(0, 0, "a"))
         nearest.put(west, Rated(-1, 0, "b"))
-        assert nearest.best_beside(east, nearest.others(east, points), points) == Rated(-31, 0, "b")
+        assert nearest.best(east) == Rated(-31, 0, "b")
         nearest.remove(gone)
-        assert nearest.best_beside(east, nearest.others(east, points), points) == Rated(cost, 0, left)
+        assert nearest.best(east) == Rated(cost, 0, left)
+
+
+def test_answers_follow_changes_on_other_switches() -> None:
+    """What is kept for all locations of a zone and key does not outlive a change of any node."""
+    nearest = Nearest(POINTS.__getitem__)
+    here = Location("z", "k", "s")
+    nearest.put(Location("z", "k", "t"), Rated(0, 0, "a"))
+    assert nearest.best(here) == Rated(-10, 0, "a")
+    nearest.put(Location("z", "k", "u"), Rated(-1, 0, "b"))
+    assert nearest.best(here) == Rated(-11, 0, "b")
+    nearest.add(Location("", "k", "t"), 5)
+    assert nearest.best(here) == Rated(-15, 0, "a")
+    nearest.remove("a")
+    assert nearest.best(here) == Rated(-11, 0, "b")

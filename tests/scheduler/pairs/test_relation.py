@@ -129,20 +129,19 @@ def test_points_of_relations_are_settings() -> None:
 
 def test_best_node_is_found_by_location() -> None:
     """The best node of each class counts, with the points of the class."""
-    nearest = Nearest()
-    points = {Relation.SWITCH: 30, Relation.OTHER: 10, Relation.UNKNOWN: 20}.__getitem__
+    nearest = Nearest({Relation.SWITCH: 30, Relation.OTHER: 10, Relation.UNKNOWN: 20}.__getitem__)
     here = Location("z", "k", "s")
-    assert nearest.best(here, "p", points) is None
+    assert nearest.best(here, "p") is None
     nearest.put(Location("z", "k", "t"), Rated(-15, 0, "far"))
     nearest.put(here, Rated(0, 0, "near"))
     for _ in range(2):
         nearest.put(here, Rated(-9, 0, "p"))
-    assert nearest.best(here, "p", points) == (-30, 0, "near")
-    assert nearest.best(here, "", points) == (-39, 0, "p")
+    assert nearest.best(here, "p") == (-30, 0, "near")
+    assert nearest.best(here) == (-39, 0, "p")
     nearest.add(Location("", "k", "t"), 6)
-    assert nearest.best(here, "p", points) == (-31, 0, "far")
+    assert nearest.best(here, "p") == (-31, 0, "far")
     nearest.put(Location("z"), Rated(-12, 0, "unknown"))
-    assert nearest.best(here, "p", points) == (-32, 0, "unknown")
+    assert nearest.best(here, "p") == (-32, 0, "unknown")
     for name in ("unknown", "far", "near", "near"):
         nearest.remove(name)
-    assert nearest.best(here, "p", points) is None
+    assert nearest.best(here, "p") is None

@@ -53,7 +53,6 @@ class PairChooser:
     def __init__(self, snapshot: ClusterSnapshot, rules: PairPolicy) -> None:
         self._snapshot = snapshot
         self._rules = rules
-        self._terms = Terms(rules, {})
         self._indexes: dict[Hashable, _Index] = {}
         self._pod_nodes: dict[Hashable, PodNodes] = {}
         self._asked: tuple[PodState, PodState] | None = None  # the new pod that was asked for last, and its worker
@@ -64,7 +63,7 @@ class PairChooser:
         ``without``: nodes that are no answer. ``None``: no other node can serve it now.
         """
         worker, here = worker_of(pod, wish, self._rules), location_of(self._snapshot, pod.node, self._rules.network)
-        found = self._index(worker).nearest.best(here, {pod.node, *without}, self._terms.relation)
+        found = self._index(worker).nearest.best(here, {pod.node, *without})
         return Pair(found.node, pod.node, -found.cost) if found else None
 
     def for_new(self, pod: PodState, names: Sequence[str]) -> Pair | None:
@@ -85,8 +84,8 @@ class PairChooser:
         index = self._index_for_new(pod)
         if index is None or not len(index.nearest):
             return False
-        known = self._nodes_for(pod, names).about
-        return any(known[name] is not None and index.nearest.has_other(name) for name in names)
+        known = self._nodes_for(pod).about
+        return any(name in known and index.nearest.has_other(name) for name in names)
 
     def points(self, pod: PodState, names: Sequence[str]) -> dict[str, int]:
         """Return the billionths of points of those of ``names`` that can take a pod, each with the best other node."""
@@ -104,15 +103,15 @@ class PairChooser:
         index = self._index_for_new(pod)
         if index is None or not len(index.nearest):
             return []
-        known = self._nodes_for(pod, names)
-        streams: list[Iterator[tuple[int, str]]] = []
+        known = self._nodes_for(pod)
         heads: list[tuple[int, str, int]] = []  # of each stream what is next, and its number
-        for location, nodes in known.by_location():
-            found, beside = index.beside(location)
-            assert found, "there is a node, and so a best one"
+        streams: list[Iterator[tuple[int, str]]] = []
+        for location, found in index.nearest.best_of_each(known.by_location):
+            nodes, added = known.by_location[location], index.added(location)
+            beside = added - found.cost
             heads.append((nodes[0][0] - beside, "", len(streams)))  # no node there costs less
             streams.append(_ordered(nodes, names, found.node, beside))
-            if found.node in names and (about := known.about[found.node]) and about[0] == location:
+            if found.node in names and (about := known.about.get(found.node)) and about[0] == location:
                 other, beside = index.beside(location, found.node)
                 if other:
                     heads.append((-about[1] - beside, found.node, len(streams)))
@@ -178,11 +177,11 @@ class PairChooser:
 
     def _beside_all(self, pod: PodState, names: Sequence[str], index: _Index) -> Iterator[tuple[str, int, Rated]]:
         """Yield each node that can take the pod, the billionths of points of its best pair, and that other node."""
-        answers = self._nodes_for(pod, names).about
+        known = self._nodes_for(pod).about
         last: Location | None = None
         best, added = None, 0
         for name in names:
-            if (about := answers[name]) is None:
+            if (about := known.get(name)) is None:
                 continue
             location, points = about
             if location is not last:  # most are on the switch of the one before, and a look-up costs more
@@ -196,14 +195,14 @@ class PairChooser:
             if other:
                 yield name, points + beside, other
 
-    def _nodes_for(self, pod: PodState, names: Collection[str]) -> PodNodes:
-        """Return the nodes that can take a pod, up to date for ``names``."""
+    def _nodes_for(self, pod: PodState) -> PodNodes:
+        """Return the nodes that can take a pod."""
         kind = asked(pod)
         found = self._pod_nodes.pop(kind, None) or PodNodes(self._snapshot, self._rules)
         if len(self._pod_nodes) >= KINDS:
             del self._pod_nodes[next(iter(self._pod_nodes))]
         self._pod_nodes[kind] = found
-        found.update(pod, names)
+        found.update(pod)
         return found
 
     def _index(self, worker: PodState) -> _Index:
@@ -244,9 +243,7 @@ class _Index:
         self._forget()
 
     def _forget(self) -> None:
-        self._others: dict[tuple[str, str], list[tuple[Rated, Location]]] = {}  # as seen from a zone and key
-        self._beside: dict[Location, _Beside] = {}
-        self.nearest = Nearest()
+        self.nearest = Nearest(self._terms.relation)
         self.uplinks = Uplinks(self._snapshot, self._rules.network)
         self._behind: dict[str, Fit] = {}  # nodes that could serve the wish if no other pod waited there
         self._last_rank: Rank | None = None  # no pod that waits on any of these comes after it
@@ -254,20 +251,14 @@ class _Index:
 
     def beside(self, location: Location, without: str = "") -> _Beside:
         """Return the best node but one for the GPUs of a pod at a location, and the points beside the pod node's."""
-        if not without and location in self._beside:
-            return self._beside[location]
-        points = self._terms.relation
-        if without:
-            best = self.nearest.best(location, (without,), points)
-        else:
-            if location[:2] not in self._others:
-                self._others[location[:2]] = self.nearest.others(location, points)
-            best = self.nearest.best_beside(location, self._others[location[:2]], points)
-        added = self._terms.switch(self.uplinks.use(location)) if self._terms.weigh_uplinks else 0
-        found = (best, added - best.cost) if best else (None, 0)
-        if not without:
-            self._beside[location] = found
-        return found
+        best = self.nearest.best(location, (without,) if without else ())
+        if best is None:
+            return None, 0
+        return best, self.added(location) - best.cost
+
+    def added(self, location: Location) -> int:
+        """Return what the switch of the pod's node adds to the points."""
+        return self._terms.switch(self.uplinks.use(location)) if self._terms.weigh_uplinks else 0
 
     def update(self, worker: PodState) -> None:
         """Examine the nodes that changed, and those where others wait."""
@@ -279,8 +270,6 @@ class _Index:
         if changed is not None and not changed and (worker is self._last or worker == self._last):
             return  # one pod is asked for several times in turn
         self._read, self._last = changes.last, worker
-        self._others.clear()
-        self._beside.clear()
         terms = Terms(self._rules, {})
         if terms.weigh_uplinks:
             for switch in self.uplinks.update(changed):

@@ -8,8 +8,7 @@ switch counts for all its nodes: it is added to the switch, and changes no node.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from jupyter_gpu.model.service import Relation
@@ -27,18 +26,26 @@ class Rated(NamedTuple):
     node: str
 
 
-_NO_NODES: Mapping[Location, Rated] = MappingProxyType({})
+_Switch = tuple[str, ...]
+"""The key and the name of a switch, which may have nodes in several zones."""
 
 
 class Nearest:
-    """Nodes by location; adding, changing and removing one costs about the same whatever the number of nodes."""
+    """Nodes by location; adding, changing and removing one costs about the same whatever the number of nodes.
 
-    def __init__(self) -> None:
+    ``points``: those of a relation, in billionths.
+    """
+
+    def __init__(self, points: Callable[[Relation], int]) -> None:
+        self._points = points
+        self._near_points = points(Relation.SWITCH)
         self._known: dict[str, tuple[Location, Rated]] = {}
         self._on: dict[Location, list[Rated]] = {}  # the nodes of each switch, best first
         self._best: dict[tuple[str, str], list[tuple[Rated, Location]]] = {}  # the best of each switch, likewise
-        self._same: dict[tuple[str, ...], dict[Location, Rated]] = {}  # those again, by key and switch, in all zones
-        self._added: dict[tuple[str, ...], int] = {}  # to all nodes of a switch
+        self._same: dict[_Switch, dict[Location, Rated]] = {}  # those again, by switch: in each of its zones
+        self._near: dict[_Switch, Rated] = {}  # the best of each switch, as seen from there
+        self._far: dict[tuple[str, str], list[tuple[Rated, _Switch]]] = {}  # as seen from a zone and key that was asked
+        self._added: dict[_Switch, int] = {}  # to all nodes of a switch
 
     def put(self, location: Location, rated: Rated) -> None:
         """Add a node, or replace what is known of it."""
@@ -73,46 +80,49 @@ class Nearest:
         self._added[switch] = points
         for other in same:
             self._enter(other)
+        self._see_again(switch)
 
-    def best(self, location: Location, without: Collection[str], points: Callable[[Relation], int]) -> Rated | None:
+    def best(self, location: Location, without: Collection[str] = ()) -> Rated | None:
         """Return the best node for a pod at ``location``, but for those ``without``; ``None``: there is none.
 
-        ``points``: those of a relation, in billionths. The cost includes them, and what the switch adds.
+        The cost includes the points of the relation, and what the switch adds.
         """
-        found = None
-        for there, rated in self._candidates(location, without):
-            total = rated._replace(cost=rated.cost - points(relate(location, there)))
-            if found is None or total < found:
-                found = total
-        return found
+        if location.key and not without:
+            return next((found for _, found in self.best_of_each((location,))), None)
+        found = (
+            rated._replace(cost=rated.cost - self._points(relate(location, there)))
+            for there, rated in self._candidates(location, without)
+        )
+        return min(found, default=None)
 
-    def others(self, location: Location, points: Callable[[Relation], int]) -> list[tuple[Rated, Location]]:
-        """Return the nodes of which the best on another switch is one, best first, with their locations.
+    def best_of_each(self, locations: Iterable[Location]) -> Iterator[tuple[Location, Rated]]:
+        """Yield each of the locations, which may be hundreds of switches, with its best node, if there is any."""
+        for location in locations:
+            if not location.key:
+                best = self.best(location)
+            else:
+                zone_and_key, switch = location[:2], location[1:]
+                if zone_and_key not in self._far:
+                    self._far[zone_and_key] = self._best_on_others(location)
+                best = self._near.get(switch)
+                for rated, there in self._far[zone_and_key]:
+                    if there != switch:
+                        best = rated if best is None or rated < best else best
+                        break
+            if best:
+                yield location, best
 
-        They are the same for all locations of one zone and key, so they are asked for once for many (`best_beside`).
+    def _best_on_others(self, location: Location) -> list[tuple[Rated, _Switch]]:
+        """Return the nodes of which one is the best on another switch, best first, with the switches.
+
+        They are the same for all locations of one zone and key.
         """
         found = [
-            (rated._replace(cost=rated.cost - points(_apart(location, there))), there)
+            (rated._replace(cost=rated.cost - self._points(_apart(location, there))), there[1:])
             for bests in self._best.values()
             for rated, there in bests[:2]  # of each zone and key one switch at most is the pod node's own
         ]
         return sorted(found)
-
-    def best_beside(
-        self, location: Location, others: Iterable[tuple[Rated, Location]], points: Callable[[Relation], int]
-    ) -> Rated | None:
-        """Return what `best` does if no node is left out; ``others``: those of the location's zone and key."""
-        switch = location[1:]
-        best: Rated | None = None
-        for rated, there in others:  # faster than `next`, and there are many switches
-            if there[1:] != switch:
-                best = rated
-                break
-        for there, rated in self._same.get(switch, _NO_NODES).items():
-            cost = rated.cost - points(relate(location, there))
-            if best is None or (cost, *rated[1:]) < best:
-                best = Rated(cost, rated.growth, rated.node)
-        return best
 
     def _candidates(self, location: Location, without: Collection[str]) -> Iterator[tuple[Location, Rated]]:
         """Yield the best of each class of nodes that the same points are given, as seen from a location."""
@@ -130,31 +140,37 @@ class Nearest:
 
     def _change(self, location: Location, change: Callable[[list[Rated]], object]) -> None:
         self._leave(location)
-        nodes = self._on.setdefault(location, [])
+        nodes = self._on.pop(location, [])
         change(nodes)
-        if not nodes:
-            del self._on[location]
-        self._enter(location)
+        if nodes:
+            self._on[location] = nodes
+            self._enter(location)
+        self._see_again(location[1:])
 
     def _leave(self, location: Location) -> None:
-        """Take the best node of a switch out of the order of switches."""
-        nodes = self._on.get(location)
-        if nodes:
+        """Take the best node of a location out of the order of switches."""
+        if location in self._on:
+            rated = self._same[location[1:]].pop(location)
             bests = self._best[location[:2]]
-            del bests[bisect_left(bests, (self._with_added(location, nodes[0]), location))]
+            del bests[bisect_left(bests, (rated, location))]
             if not bests:
                 del self._best[location[:2]]
-            same = self._same[location[1:]]
-            del same[location]
-            if not same:
-                del self._same[location[1:]]
 
     def _enter(self, location: Location) -> None:
-        nodes = self._on.get(location)
-        if nodes:
-            rated = self._with_added(location, nodes[0])
-            insort(self._best.setdefault(location[:2], []), (rated, location))
-            self._same.setdefault(location[1:], {})[location] = rated
+        rated = self._with_added(location, self._on[location][0])
+        self._same.setdefault(location[1:], {})[location] = rated
+        insort(self._best.setdefault(location[:2], []), (rated, location))
+
+    def _see_again(self, switch: _Switch) -> None:
+        """Find the best node of a switch, and forget what is kept of all switches."""
+        self._far.clear()
+        same = self._same.get(switch)
+        if same:
+            near = min(same.values())
+            self._near[switch] = near._replace(cost=near.cost - self._near_points)
+        else:
+            self._near.pop(switch, None)
+            self._same.pop(switch, None)
 
     def _with_added(self, location: Location, rated: Rated) -> Rated:
         return rated._replace(cost=rated.cost - self._added.get(location[1:], 0))

@@ -7,7 +7,7 @@ that ask for the same, and a node is rated again only once it changes.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable
 
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
@@ -25,41 +25,33 @@ class PodNodes:
         self._rules = rules
         self._read: int | None = None
         self._locations: dict[Location, Location] = {}  # one object for each, as that is compared faster
-        self.about: dict[str, tuple[Location, int] | None] = {}
-        """Location and points (in billionths) of each node that was asked for; ``None``: it cannot take such a pod."""
-        self._order: dict[Location, list[tuple[int, str]]] = {}  # negated points and names
+        self.about: dict[str, tuple[Location, int]] = {}
+        """Location and points (in billionths) of each node that can take such a pod."""
+        self.by_location: dict[Location, list[tuple[int, str]]] = {}
+        """Their points negated, and their names, the best first."""
 
-    def by_location(self) -> Iterable[tuple[Location, Sequence[tuple[int, str]]]]:
-        """Return the nodes of each location that can take the pod, with their points negated: the best first."""
-        return self._order.items()
-
-    def update(self, pod: PodState, names: Collection[str]) -> None:
-        """Rate those of ``names`` that are new here, and all that changed; ``pod``: any that asks for the same."""
+    def update(self, pod: PodState) -> None:
+        """Rate all nodes at first, and then those that changed; ``pod``: any that asks for the same."""
         changes, terms = self._snapshot.changes, Terms(self._rules, pod.asks)
         changed = None if self._read is None else changes.since(self._read)
         self._read = changes.last
-        for name in tuple(self.about) if changed is None else changed & self.about.keys():
+        for name in {*self.about, *self._snapshot.nodes()} if changed is None else changed:
             self._remove(name)
-        if not all(map(self.about.__contains__, names)):  # several times as fast as a loop, and there are thousands
-            for name in names:
-                if name not in self.about:
-                    self._put(pod, name, terms)
+            if self._snapshot.gpus(name) is not None and takes(self._snapshot, pod, name):
+                self._put(name, terms.of_pod(self._snapshot, name))
 
-    def _put(self, pod: PodState, name: str, terms: Terms) -> None:
-        if not takes(self._snapshot, pod, name):
-            self.about[name] = None
-            return
+    def _put(self, name: str, points: int) -> None:
         found = location_of(self._snapshot, name, self._rules.network)
-        location, points = self._locations.setdefault(found, found), terms.of_pod(self._snapshot, name)
+        location = self._locations.setdefault(found, found)
         self.about[name] = (location, points)
-        insort(self._order.setdefault(location, []), (-points, name))
+        insort(self.by_location.setdefault(location, []), (-points, name))
 
     def _remove(self, name: str) -> None:
-        if about := self.about.pop(name):
-            nodes = self._order[about[0]]
+        if about := self.about.pop(name, None):
+            nodes = self.by_location[about[0]]
             del nodes[bisect_left(nodes, (-about[1], name))]
             if not nodes:
-                del self._order[about[0]]
+                del self.by_location[about[0]]
 
 
 def takes(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
