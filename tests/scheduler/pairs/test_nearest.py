@@ -68,3 +68,14 @@ def test_answers_follow_changes_on_other_switches() -> None:
     assert nearest.best(here) == Rated(-15, 0, "a")
     nearest.remove("a")
     assert nearest.best(here) == Rated(-11, 0, "b")
+
+
+def test_all_locations_are_asked_for_at_once() -> None:
+    """Each has what it has when it is asked for alone, also one whose switch is not known."""
+    nearest = Nearest(POINTS.__getitem__)
+    places = [Location("z", "k", "s"), Location("z", "k", "t"), Location("z"), Location("y", "l", "s")]
+    assert not list(nearest.best_of_each(places))
+    nearest.put(places[0], Rated(0, 0, "a"))
+    found = [Rated(-30, 0, "a"), Rated(-10, 0, "a"), Rated(-20, 0, "a"), Rated(-10, 0, "a")]
+    assert list(nearest.best_of_each(places)) == list(zip(places, found, strict=True))
+    assert [nearest.best(place) for place in places] == found

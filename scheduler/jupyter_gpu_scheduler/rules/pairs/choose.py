@@ -328,15 +328,18 @@ def worker_of(pod: PodState, wish: Wish, rules: PairPolicy) -> PodState:
 
 def _takes_worker(snapshot: ClusterSnapshot, worker: PodState, name: str) -> bool:
     """Tell whether a node takes a worker beside those promised there, which kube-scheduler does not know yet."""
-    facts, asks = snapshot.facts(name), Counter(worker.asks)
+    facts = snapshot.facts(name)
     slots = facts.allocatable.get(SLOT, 0) - snapshot.slots_taken(name)
-    for promised in snapshot.nominated(name):
-        if promised.notebook:
-            asks.update(promised.asks)
-            slots -= promised.slots
+    promised = [other for other in snapshot.nominated(name) if other.notebook]
+    if promised:
+        asks = Counter(worker.asks)
+        for other in promised:
+            asks.update(other.asks)
+            slots -= other.slots
+        worker = replace(worker, asks=asks)
     if not facts.ready or slots < worker.slots or not tolerated(facts.taints, worker.tolerations):
         return False
-    return has_resources(replace(worker, asks=asks), facts)
+    return has_resources(worker, facts)
 
 
 def _ordered(
