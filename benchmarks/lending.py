@@ -54,23 +54,28 @@ _ROOT = Path(__file__).parents[1]
 
 def run() -> Sequence[Figure]:
     """Measure for about three minutes."""
-    usual = (figure for part in (0.1, 0.2, 0.3, 0.4, 0.71, 0.9) for figure in _simulated(part, _MS))
-    longer = (figure for kernel in (2 * _MS, 10 * _MS) for figure in _simulated(0.2, kernel))
-    return [*usual, *longer, *_real()]
+    usual = (figure for part in (0.1, 0.2, 0.3, 0.4, 0.71) for figure in _simulated(part, _MS))
+    longer = _simulated(0.2, 10 * _MS)
+    alone = (figure for part in (0.1, 0.3) for figure in _simulated(part, _MS, milli=1))
+    return [*usual, *longer, *alone, *_real()]
 
 
 # --- in simulated time ------------------------------------------------------------------------------------------------
 
 
-def _simulated(part: float, kernel: int) -> Iterator[Figure]:
-    """Compare two owners of half a GPU that use ``part`` of it on average, in bursts, without and with a guest."""
+def _simulated(part: float, kernel: int, milli: int = 0) -> Iterator[Figure]:
+    """Compare two owners of half a GPU that use ``part`` of it on average, in bursts, without and with a guest.
+
+    ``milli``: 1 is in place of the guest a share of memory alone, as one machine has it.
+    """
     sets = [drawn(part, number, _SIMULATED) for number in range(DRAWINGS)]
-    uses = [[simulate(bursts, _SIMULATED, guest=guest) for guest in (None, kernel)] for bursts in sets]
-    name = f"lending: owners at {part:.0%} of their shares, guest with kernels of {kernel // _MS} ms"
+    uses = [[simulate(bursts, _SIMULATED, guest=guest, milli=milli) for guest in (None, kernel)] for bursts in sets]
+    who = "memory alone" if milli else "guest"
+    name = f"lending: owners at {part:.0%} of their shares, {who} with kernels of {kernel // _MS} ms"
     for at in (50, 99):
         pairs = [[percentile(waits(use), at) for use in pair] for pair in uses]
         before, after = (mean(values) for values in zip(*pairs, strict=True))
-        goal = GOAL * before if at == 99 else None
+        goal = GOAL * before if at == 99 and not milli else None
         yield Figure(f"{name}: wait, p{at} (simulated)", "ms", after, COMMAND, goal, before)
         if at == 99:
             ratios = [longer / shorter for shorter, longer in pairs]
@@ -84,10 +89,16 @@ def _simulated(part: float, kernel: int) -> Iterator[Figure]:
     yield Figure(f"{name}: time that it has, of what they leave (simulated)", "%", used, COMMAND, None, idle)
 
 
-def simulate(bursts: Mapping[str, Bursts], seconds: int, *, guest: int | None) -> Mapping[str, ProgramUse]:
-    """Run the owners' bursts, beside a guest with kernels of that length, one in flight, if any."""
-    programs = {name: SimulatedProgram(500, jobs, OWNERS_KERNEL, silent=True) for name, jobs in bursts.items()}
-    more = {GUEST: hog(0, seconds, guest, lead=0)} if guest else {}
+def simulate(
+    bursts: Mapping[str, Bursts], seconds: int, *, guest: int | None, milli: int = 0
+) -> Mapping[str, ProgramUse]:
+    """Run the owners' bursts, beside a guest with kernels of that length, one in flight, if any.
+
+    ``milli``: that of the guest; if it has any, two kernels are in flight, as nothing tells its programs otherwise.
+    """
+    half = 500 - milli
+    programs = {name: SimulatedProgram(half, jobs, OWNERS_KERNEL, silent=True) for name, jobs in bursts.items()}
+    more = {GUEST: hog(milli, seconds, guest, lead=None if milli else 0)} if guest else {}
     return Simulation(programs | more, Timing(), handover=100).run(seconds * 1_000_000)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.lib.simulated_gpu import SimulatedProgram, Simulation, hog
+from benchmarks.lib.simulated_gpu import SimulatedProgram, Simulation, bursty, hog
 from jupyter_gpu_node.shares.rules.protocol import Ask, Done, Grant, Need, Revoke
 from jupyter_gpu_node.shares.rules.turns.actions import Send
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
@@ -400,3 +400,12 @@ def test_guest_pays_only_once_it_was_asked() -> None:
     turn.asked = 2 * LATE
     charge(turn, [owner], [owner, eve], 2 * LATE, 3 * LATE + 1)
     assert (owner.delayed, eve.pause) == (3 * LATE + 1, PAUSE)
+
+
+def test_a_share_of_memory_alone_has_what_others_leave() -> None:
+    """One machine has no guests: a share of a thousandth takes their place there."""
+    owner = bursty(999, range(0, 2_000_000, 100_000), 10_000)
+    uses = Simulation({"owner": owner, "alone": hog(1, 2)}, Timing(), handover=100).run(2_000_000)
+    idle = 2_000_000 - uses["owner"].work
+    assert uses["alone"].work > 0.98 * idle
+    assert max(uses["owner"].waits) <= 2 * 1_000 + 200  # two kernels in flight, and two messages
