@@ -1,4 +1,4 @@
-"""What pods take of each node, and the nodes that are withheld because a pod's record cannot be read."""
+"""The sums of what pods take of each node, and the nodes that are withheld because a pod's record cannot be read."""
 
 from __future__ import annotations
 

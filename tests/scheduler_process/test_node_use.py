@@ -1,4 +1,4 @@
-"""What pods take of each node, and which nodes are withheld: as the pods say now, whatever they said before."""
+"""The sums of what pods take of each node, and the nodes that are withheld: as the pods say now, whatever they said before."""
 
 from collections import Counter
 

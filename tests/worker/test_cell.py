@@ -74,7 +74,7 @@ def test_cell_sees_gpus_that_came_after_cuda_started(server: Server) -> None:
 
 
 def test_cell_in_place(kernel: Kernel, server: Server) -> None:
-    """Where CUDA has not started: await and the last value are as ever, and GPUs are there until its end."""
+    """CUDA has not started, so it runs here: await and the last value are as ever, and GPUs are there until its end."""
     code = "%%gpu 2\nawait asyncio.sleep(0)\nsaid = get_ipython().run_cell('1')\nprint(os.getpid() == here)\n"
     assert kernel.run(f"{code}gpu.status().attached").splitlines()[-1] == "True"
     assert kernel.results[-1]["text/plain"] == "2"
@@ -235,7 +235,7 @@ draws()
 
 
 def test_plots_and_progress_bars(kept: Kernel) -> None:
-    """Of a cell and of a call, as in any cell: a picture, and one line that is written again and again."""
+    """A cell and a call show them, as any cell does: a picture, and one line that is written again and again."""
     for name in ("matplotlib", "tqdm"):
         pytest.importorskip(name)
     fresh(kept, PLOT)

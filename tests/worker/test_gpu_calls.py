@@ -154,7 +154,7 @@ class Assert(RuntimeError):
 Assert.__module__, Assert.__name__, Assert.__qualname__ = "torch", "AcceleratorError", "AcceleratorError"
 def asserts(): raise Assert("CUDA error: device-side assert triggered")
 """
-"""What PyTorch raises after an assertion in a kernel, and again and again in that process."""
+"""The error that PyTorch raises after an assertion in a kernel, and again and again in that process."""
 
 
 def test_process_that_cuda_ended_for(kernel: Kernel, server: Server) -> None:

@@ -84,7 +84,7 @@ def test_made_there(kernel: Kernel) -> None:
 
 
 def test_handle_as_an_argument(kernel: Kernel) -> None:
-    """Of another node: it is the newest value there, which the call may have changed; also in cells, by any name."""
+    """It is the newest value of another node, which the call may have changed; also in cells, by any name."""
     kernel.run("def make(): return [1]\ndef add(row, what): row.append(what); return len(row)")
     kernel.run("row = gpu.keep('row', make, gpus=2); other = row")
     assert kernel.run("print(gpu.run(add, row, 2), gpu.remote.row)") == "2 <row: list on this machine>"

@@ -49,7 +49,7 @@ class Schedule(Word):
     certificate: str = field(repr=False)
     scheme: str
     pages: tuple[str, ...] = ()
-    """Where the socket of its pages will be; empty: nowhere."""
+    """The path of the socket of its pages; empty: there is none."""
 
     kind = "schedule"
     reads: ClassVar = {

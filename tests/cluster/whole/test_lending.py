@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  
 GIB = 2**30
 PAUSE = f"{pods.LOGS}/pause"
 HALF = {"generation": 1, "milli": 500, "memory": 11 * GIB}
-"""What leaves some of a shared GPU's memory."""
+"""A request that leaves some of a shared GPU's memory."""
 WISH = {"milli": 500, "memory": 4 * GIB, "preemptible": True}
-"""What the guest asks for: half a GPU, and as much memory as an owner leaves of a lendable one."""
+"""The request of the guest: half a GPU, and as much memory as an owner leaves of a lendable one."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What calls do while the process is locked and while it is parked, against what was measured on driver 580."""
+"""Calls while the process is locked and while it is parked, against what was measured on driver 580."""
 
 import re
 import signal

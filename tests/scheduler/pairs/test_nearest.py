@@ -57,7 +57,7 @@ def test_switch_of_two_zones_is_one_switch() -> None:
 
 
 def test_answers_follow_changes_on_other_switches() -> None:
-    """What is kept for all locations of a zone and key does not outlive a change of any node."""
+    """An answer that is kept for all locations of a zone and key does not outlive a change of any node."""
     nearest = Nearest(POINTS.__getitem__)
     here = Location("z", "k", "s")
     nearest.put(Location("z", "k", "t"), Rated(0, 0, "a"))

@@ -41,7 +41,7 @@ def test_toleration_is_for_some_taints(toleration: dict[str, str], fits: bool) -
 
 
 def test_odd_items_among_others_count_for_nothing() -> None:
-    """What is beside them is read."""
+    """Other taints beside them are read."""
     assert read_taints({"taints": [None, "gpu", GPU]}) == {Taint(*GPU.values())}
 
 
