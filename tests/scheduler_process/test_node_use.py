@@ -1,4 +1,4 @@
-"""The sums of what pods take of each node, and the nodes that are withheld: as the pods say now, whatever they said before."""
+"""The sums of what pods take of each node, and the nodes that are withheld: as the pods say now, not as they said."""
 
 from collections import Counter
 
