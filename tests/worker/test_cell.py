@@ -237,7 +237,7 @@ draws()
 def test_plots_and_progress_bars(kept: Kernel) -> None:
     """A cell and a call show them, as any cell does: a picture, and one line that is written again and again."""
     for name in ("matplotlib", "tqdm"):
-        pytest.importorskip(name)
+        pytest.importorskip(name, reason=f"not run: needs {name}, which the extra [test] has")
     fresh(kept, PLOT)
     for _ in range(2):
         assert [one for one in kept.results if "image/png" in one]
