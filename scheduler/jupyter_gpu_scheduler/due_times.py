@@ -15,7 +15,7 @@ from .settings import LineSettings
 
 
 class DueTimes:
-    """When the newest wish of each pod is answered, and when it will have waited too long.
+    """The times at which the newest wish of each pod is answered, and at which it will have waited too long.
 
     ``on_earlier`` is called when something is due that may be due before all else.
     """

@@ -26,6 +26,17 @@ CLIENTS = {
     "numba": ("numba-cuda[cu13]==0.30.4",),
     "pycuda": ("pycuda==2026.1",),
 }
+BINDINGS = """
+from cuda.bindings import driver
+
+def of(result):
+    code, *values = result
+    assert code == driver.CUresult.CUDA_SUCCESS, code
+    return values[0] if len(values) == 1 else values
+
+of(driver.cuInit(0))
+"""
+"""The first lines of a program of cuda-bindings: `of` returns the values of a call, and fails if it failed."""
 PYCUDA_NEEDS = ("numpy>=2,<3", "setuptools>=80", "wheel", "pytools", "platformdirs", "mako")
 HEADERS = ("nvidia-cuda-runtime==13.5.37", "nvidia-cuda-profiler-api==13.5.25")
 

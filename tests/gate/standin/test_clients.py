@@ -5,20 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.gate.standin.board import busy
-from tests.gate.standin.clients import python_of
+from tests.gate.standin.clients import BINDINGS, python_of
 from tests.gate.standin.conftest import Machine
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs them
 
-BINDINGS = """
-from cuda.bindings import driver
-
-def of(result):
-    code, *values = result
-    assert code == driver.CUresult.CUDA_SUCCESS, code
-    return values[0] if len(values) == 1 else values
-
-of(driver.cuInit(0))
+CALLS = """
 device = of(driver.cuDeviceGet(0))
 context = of(driver.cuDevicePrimaryCtxRetain(device))
 of(driver.cuCtxSetCurrent(context))
@@ -50,7 +42,7 @@ print(driver.cuStreamQuery(stream)[0].value)
 @pytest.mark.parametrize("name", ["bindings12", "bindings13"])
 def test_cuda_bindings_runs(machine: Machine, name: str) -> None:
     """Memory, three kinds of launches and a captured graph work through cuGetProcAddress alone."""
-    out = machine.run(BINDINGS.replace("us2000", "us500000"), python_of(name))
+    out = machine.run(BINDINGS + CALLS.replace("us2000", "us500000"), python_of(name))
     assert out.splitlines() == [f"there and back {63 << 20}", "600", "0"]
     assert busy(machine.board().log()) == 4 * 500_000
 
@@ -128,7 +120,7 @@ def test_pycuda_runs(machine: Machine) -> None:
 
 def test_two_programs_of_different_makers_share_a_board(machine: Machine) -> None:
     """Each sees the whole GPU after the other has ended, and both are on one board."""
-    machine.run(BINDINGS, python_of("bindings13"), OWNER="bindings")
+    machine.run(BINDINGS + CALLS, python_of("bindings13"), OWNER="bindings")
     machine.run(NUMBA, python_of("numba"), OWNER="numba")
     board = machine.board()
     assert {work.owner for work in board.log()} == {"bindings", "numba"}

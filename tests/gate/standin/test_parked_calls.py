@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gate.standin.clients import BUILD, ROOT, python_of
+from tests.gate.standin.clients import BINDINGS, BUILD, ROOT, python_of
 from tests.gate.standin.conftest import FIRST, Machine
 from tests.gate.standin.test_checkpoint import QUICK, STARTED
 
@@ -210,6 +210,7 @@ for thread in threads:
 codes, grown = [], []
 for _ in range(20):
     codes += steps("lock", "checkpoint")
+    time.sleep(0.05)  # a thread between two calls counts its round, and waits in the next call
     before = sum(done)
     time.sleep(0.01)
     grown.append(sum(done) - before)
@@ -253,16 +254,8 @@ def test_nvml_waits(machine: Machine, tmp_path: Path) -> None:
     assert out.splitlines() == ["1 [0, 0] 0", "1", "[('waits', 0), ('waits', 0)] 1"]
 
 
-BINDINGS = """
+PARKS = """
 import os
-from cuda.bindings import driver
-
-def of(result):
-    code, *values = result
-    assert code == driver.CUresult.CUDA_SUCCESS, code
-    return values[0] if len(values) == 1 else values
-
-of(driver.cuInit(0))
 of(driver.cuCtxSetCurrent(of(driver.cuDevicePrimaryCtxRetain(0))))
 memory = of(driver.cuMemAlloc(1 << 20))
 of(driver.cuMemcpyHtoD(memory, b"there and back", 14))
@@ -292,7 +285,7 @@ print(back.decode(), *states, of(driver.cuCheckpointProcessGetRestoreThreadId(ow
 @pytest.mark.parametrize("name", ["bindings12", "bindings13"])
 def test_cuda_bindings_parks_itself(machine: Machine, name: str) -> None:
     """An unmodified client passes its own structures, in the versions 13 with a map of all GPUs to themselves."""
-    out = machine.run(BINDINGS, python_of(name), **QUICK)
+    out = machine.run(BINDINGS + PARKS, python_of(name), **QUICK)
     assert out == "there and back CU_PROCESS_STATE_RUNNING CU_PROCESS_STATE_CHECKPOINTED True\n"
 
 
