@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu import GpuShare, pieces
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.limits.source import UNSET, Source, SourceKind
 from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
@@ -220,6 +220,44 @@ def test_slider_of_a_maximum_of_memory() -> None:
     found = _terms(_cluster(), pods, OwnerLimits(memory=Maximum(160 * GIB, GROUP)))
     assert found["x"].pod_limit == PodLimit(2000, 4000, GROUP)
     assert found["y"].pod_limit == PodLimit(2000, 2000, GROUP)
+
+
+@pytest.mark.parametrize(
+    ("wish", "gates", "most", "milli", "whole"),
+    [
+        (Wish(1, memory=60 * GIB), (True,), 90, 0, 1000),
+        (Wish(1, memory=10 * GIB), (True,), 90, 999, 1999),
+        (Wish(1, memory=20 * GIB), (True, False), 160, 1500, 2000),
+        (Wish(250, each=250, memory=10 * GIB), (True,), 90, 1250, 2250),
+        (Wish(1000, each=1000, memory=10 * GIB), (True,), 170, 1000, 2000),
+    ],
+)
+def test_slider_goes_beyond_the_shares_that_a_pod_has(
+    wish: Wish, gates: tuple[bool, ...], most: int, milli: int, whole: int
+) -> None:
+    """Where shares record their memory, it ends with the last that has room; another pod of the user has 40 GiB."""
+    gpus = [gpu(index, gate=gates[index % len(gates)], memory=80 * GIB) for index in range(4)]
+    other = PodState("y", "g", Requested(1, Wish(500)), Allocated(1, (GpuShare(uuid(3), 500),)))
+    pods = [PodState("x", "g", Requested(1, wish)), other]
+    found = _terms(cluster({"g": gpus}), pods, OwnerLimits(memory=Maximum(most * GIB, GROUP)))
+    assert found["x"].pod_limit.milli == milli
+    assert found["x"].pod_limit.max == whole
+
+
+@given(st.integers(1, 90), st.sampled_from([None, 250, 500, 1000]), st.integers(0, 400))
+def test_slider_ends_where_the_next_share_has_no_room(memory: int, each: int | None, most: int) -> None:
+    """Every amount up to there has room, in the books of the largest GPU, and none above it."""
+    wish = Wish(each or 1, each=each, memory=memory * GIB)
+    pods = [PodState("x", "g", Requested(1, wish))]
+    snapshot = cluster({"g": [gpu(index, gate=True, memory=90 * GIB) for index in range(4)]})
+    end = _terms(snapshot, pods, OwnerLimits(memory=Maximum(most * GIB, GROUP)))["x"].pod_limit.milli
+    assert end is not None
+
+    def used(milli: int) -> int:
+        return sum(90 if piece == 1000 else memory for piece in pieces(milli, each))
+
+    step = each or 1
+    assert used(end) <= most < used(end + step)
 
 
 @pytest.mark.parametrize(("most", "memory"), [(120, [None, None]), (119, [None, 79]), (79, [None, 39]), (39, [39, 0])])

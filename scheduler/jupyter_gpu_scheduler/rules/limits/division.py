@@ -7,8 +7,10 @@ milli of the largest GPU that the pod can get, and a share that records its memo
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 
@@ -164,9 +166,9 @@ class Division:
                 self._end_memory(bound.together, claim.uid, together[claim.uid], maximum)
             largest = self._largest(claim.uid)
             if largest:
-                whole = Maximum(maximum.amount * MILLI_PER_GPU // largest, maximum.source)
-                milli = [self._milli(claim, amount, largest) for amount in (parts[claim.uid], sliders[claim.uid])]
-                bound.at_most(milli[0], milli[1], whole)
+                allowance = self._milli(claim, parts[claim.uid], largest)
+                slider, whole = self._slider_ends(claim, (sliders[claim.uid], maximum.amount), largest)
+                bound.at_most(allowance, slider, Maximum(whole, maximum.source))
                 if together[claim.uid] < largest:
                     bound.memory = together[claim.uid]
 
@@ -185,6 +187,13 @@ class Division:
                 for has, amount in ((has, more), (0, maximum.amount))
             )
             bound.ends_at(most, Maximum(max(most, whole), maximum.source))
+
+    def _slider_ends(self, claim: Claim, amounts: tuple[int, int], largest: int) -> tuple[int, int]:
+        """Return where the slider of a pod ends with the first number of bytes, and where with all of the maximum."""
+        left, maximum = amounts
+        if self._records_memory(self._pods[claim.uid]):
+            return self._most_milli(claim.uid, left), self._most_milli(claim.uid, maximum)
+        return self._milli(claim, left, largest), maximum * MILLI_PER_GPU // largest
 
     def _milli(self, claim: Claim, amount: int, largest: int) -> int:
         """Return the milli with at most so many bytes, whichever GPUs a pod gets beside those that it has.
@@ -213,6 +222,16 @@ class Division:
         pieces = pod.requested.wish.pieces if pod.requested else ()
         used = accumulate(self._piece_bytes(pod, piece) for piece in pieces)
         return sum(piece for piece, bytes_used in zip(pieces, used, strict=True) if bytes_used <= amount)
+
+    def _most_milli(self, uid: str, amount: int) -> int:
+        """Return the most milli whose shares, each with the memory that the wish names, have at most so many bytes."""
+        pod = self._pods[uid]
+        each = pod.requested.wish.each if pod.requested else None
+        size = each or MILLI_PER_GPU
+        shares, left = divmod(amount, self._piece_bytes(pod, size))
+        # Where shares have no size, the rest of an amount is one of its own.
+        rest = 0 if each else bisect_right(range(1, size), left, key=partial(self._piece_bytes, pod))
+        return shares * size + rest
 
     def _piece_bytes(self, pod: PodState, piece: int) -> int:
         """Return the most bytes that a share of the pod's wish has in the books of a GPU that it can get or has."""
