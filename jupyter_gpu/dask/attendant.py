@@ -12,7 +12,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from jupyter_gpu.dask.child import Child, work
+from jupyter_gpu.dask.child import Child
 from jupyter_gpu.dask.gateway import WorkerGateway
 from jupyter_gpu.dask.rules.words import Attend, Attending, Await, Drop, Living, Work
 from jupyter_gpu.remote.rules.control import Run, Word, read
@@ -42,7 +42,7 @@ class Attendant:
             child.wait()
             return child.ready
         if isinstance(word, Work):
-            self._children[word.name] = work(replace(word, gateway=self._gateway.port))
+            self._children[word.name] = Child(replace(word, gateway=self._gateway.port))
         for name in word.names if isinstance(word, Drop) else ():
             if (ended := self._children.pop(name, None)) is not None:
                 ended.end()

@@ -6,9 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
 
-from jupyter_gpu.common.rules import visible
 from jupyter_gpu.dask.rules.words import Keep, Ready, Schedule, Work
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
@@ -21,10 +19,10 @@ GRACE = 5.0
 
 
 class Child(OwnProcess):
-    """A scheduler, a worker or a keeper of results."""
+    """A scheduler, a worker or a keeper of results; which of them it is, its first word says."""
 
-    def __init__(self, word: Schedule | Work | Keep, environment: Mapping[str, str] | None = None) -> None:
-        super().__init__("jupyter_gpu.dask.process", word.dump(), environment)
+    def __init__(self, word: Schedule | Work | Keep | None = None) -> None:
+        super().__init__("jupyter_gpu.dask.process", word.dump() if word else b"")
         self.ready = Ready("")
         """The address at which it is reached; none before `wait`."""
 
@@ -54,10 +52,3 @@ class Child(OwnProcess):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdout.close()
-
-
-def work(word: Work) -> Child:
-    """Start a worker, which sees the GPUs that its first word names."""
-    environment = dict(os.environ)
-    visible.choose(environment, word.visible)
-    return Child(word, environment)

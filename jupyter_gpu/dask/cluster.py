@@ -26,13 +26,16 @@ import distributed
 
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.dask.away import Away, AwayWorker
-from jupyter_gpu.dask.child import GRACE, Child, work
+from jupyter_gpu.dask.child import GRACE, Child
 from jupyter_gpu.dask.comm import PlaceBackend
 from jupyter_gpu.dask.keeper import Keeper
 from jupyter_gpu.dask.process import security
+from jupyter_gpu.dask.retiring import PATIENCE, retire
 from jupyter_gpu.dask.rules.follow import attached, steps
+from jupyter_gpu.dask.rules.keeping import unmoved
 from jupyter_gpu.dask.rules.targets import HERE
 from jupyter_gpu.dask.rules.words import Keep, Schedule, Work
+from jupyter_gpu.dask.standby import Standby
 from jupyter_gpu.kernel.client import Client
 from jupyter_gpu.kernel.follower import ViewFollower
 from jupyter_gpu.kernel.own_holds import FOLLOWING
@@ -84,6 +87,7 @@ class Cluster:
     """The scheduler and the workers of this program. Raises `WorkerLost` if the scheduler ends as it starts."""
 
     def __init__(self, client: Callable[[], Client], view: View) -> None:
+        self._standby = Standby(time.monotonic())
         self._certificate = certificates.make(DAYS)
         self._text = base64.b64encode(self._certificate.pem).decode()
         self._view, self._follower = view, ViewFollower(client)
@@ -154,6 +158,7 @@ class Cluster:
                     self._own.close(timeout=1)
             for uuid in list(self._workers):
                 self._drop(uuid)
+            self._standby.end()
             if self._keeper is not None:
                 self._keeper.end()
             for away in self._away.values():
@@ -166,6 +171,8 @@ class Cluster:
     def turn(self) -> None:
         """Bring the workers in line with the GPUs."""
         with self._turns:
+            if self._ended:
+                return
             self._bury()
             view, workers = self._view, self._workers
             gpus = attached(view)
@@ -177,6 +184,7 @@ class Cluster:
             self._leave()
             if self._keeper is not None:
                 self._keeper.look(working=any(not worker.held for worker in workers.values()))
+            self._standby.look(time.monotonic())
 
     def _client(self, **options: Any) -> distributed.Client:
         keys = security(self._certificate.pem)
@@ -191,7 +199,8 @@ class Cluster:
                 continue
             with self._tried(place):
                 word = self._word(gpus[uuid], view)
-                started[uuid] = work(word) if place == PLACE_HERE else self._at(place).start(word)
+                here = place == PLACE_HERE
+                started[uuid] = self._standby.work(word, time.monotonic()) if here else self._at(place).start(word)
         for uuid, child in started.items():
             with self._tried(gpus[uuid].place):
                 child.wait()
@@ -250,12 +259,11 @@ class Cluster:
         self._hold(gpus, held=True)  # before: a worker that cannot retire has the state again that it had
         why = "" if any(not worker.held for worker in self._workers.values()) else self._keep_results(gpus)
         addresses = {self._workers[uuid].child.address: uuid for uuid in gpus}
-        retired = self._own.retire_workers(list(addresses), close_workers=True)
-        for address in retired:
+        for address in self._own.run_on_scheduler(retire, list(addresses), PATIENCE):
             self._drop(addresses[address])
-        if why and any(uuid in self._workers for uuid in new):
+        if any(uuid in self._workers for uuid in new):
             advice = gettext("So its GPU is not given back. Fetch them and drop their futures, or add a GPU.")
-            log.warning("%s %s", why, advice)
+            log.warning("%s", f"{why} {advice}" if why else unmoved(PATIENCE))
 
     def _keep_results(self, gpus: Iterable[str], *, again: bool = False) -> str:
         """Gather results of the last workers at a process without a GPU; return why not, or an empty text."""
@@ -300,6 +308,7 @@ class Cluster:
         self._ended = True
         for worker in self._workers.values():
             worker.child.forget()
+        self._standby.forget()
         if self._keeper is not None:
             self._keeper.forget()
         self._scheduler.forget()

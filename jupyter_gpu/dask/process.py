@@ -17,6 +17,7 @@ from typing import Any
 import dask
 from distributed.security import Security
 
+from jupyter_gpu.common.rules import visible
 from jupyter_gpu.dask.comm import PlaceBackend
 from jupyter_gpu.dask.gateway import NotebookGateway
 from jupyter_gpu.dask.nodes import ResultKeeper, UserScheduler, UserWorker
@@ -26,6 +27,7 @@ from jupyter_gpu.remote.rules.control import MAX_BYTES, read
 
 PAGES = ("scheduler.prometheus", "scheduler.info", "scheduler.json", "health", "statics")
 SETTINGS = {
+    "distributed.scheduler.active-memory-manager.start": True,  # it moves what a worker has that retires
     "distributed.scheduler.allowed-failures": 1,  # a task that ends its worker would end more of them
     "distributed.scheduler.worker-ttl": "30s",
     "distributed.comm.timeouts.tcp": "30s",
@@ -69,6 +71,7 @@ async def serve(word: Schedule | Work | Keep) -> None:
         node = ResultKeeper(word.scheduler, name=name, host=HERE, **common)
     else:
         sys.path[:] = word.path or sys.path
+        visible.choose(os.environ, word.visible)  # nothing has asked for it yet
         PlaceBackend(word.scheme, word.place, word.gateway).register()
         # Memory has no limit of its own: it is the program's, or the pod's, whose memory a worker's is.
         common |= {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1}, "death_timeout": DEATH}

@@ -8,22 +8,25 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping
 
 
 class OwnProcess:
-    """A process that runs a module of ours, from its first word on."""
+    """A process that runs a module of ours, from its first word on. Without ``word`` it waits for `tell`."""
 
-    def __init__(self, module: str, word: bytes, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, module: str, word: bytes = b"") -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the callers name modules of ours
             [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            env=environment,
             start_new_session=True,  # Ctrl-C is for the program
         )
+        if word:
+            self.tell(word)
+
+    def tell(self, word: bytes) -> None:
+        """Say the first word."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(word + b"\n")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from jupyter_gpu.model import strict
-from jupyter_gpu.model.message import gettext
+from jupyter_gpu.remote.rules.switch import is_on
 from jupyter_gpu.worker.kernels import Kernel
 
 VARIABLE = "JUPYTER_GPU_WORKER_STANDBY"
@@ -24,10 +23,7 @@ FIRST_PAUSE, LAST_PAUSE = 1.0, 300.0
 
 def wanted(environ: Mapping[str, str]) -> bool:
     """Tell whether a kernel is to stand by in a pod. Raises `FieldError`."""
-    value = environ.get(VARIABLE, "")
-    if value not in ("", "0", "1"):
-        raise strict.FieldError(gettext("%1 must be 0 or 1.", VARIABLE), VARIABLE)
-    return value != "0"
+    return is_on(environ, VARIABLE)
 
 
 class Standby:

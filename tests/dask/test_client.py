@@ -37,6 +37,16 @@ def until(count):
         time.sleep(.02)
     return workers()
 """
+STANDING = """
+import psutil
+def awaited():
+    known = {client.run_on_scheduler(os.getpid), *client.run(where).values()}
+    while True:
+        for child in psutil.Process().children():
+            if child.pid not in known and "jupyter_gpu.dask.process" in child.cmdline():
+                return child.pid
+        time.sleep(.02)
+"""
 
 
 def listening(pid: int) -> list[str]:
@@ -158,16 +168,21 @@ def test_arrays(kernel: Kernel) -> None:
     assert kernel.run("print((x @ x).sum().compute() == 2000 ** 3, until(1)); del x") == "True 1"
 
 
-def test_end_of_the_program_ends_all(server: Server) -> None:
-    """Also if it is killed; and after `shutdown` the next client has new processes."""
+def test_a_process_stands_by(server: Server) -> None:
+    """A GPU that is added is its worker's; another one follows, and ends with the program, also if that is killed."""
     with server.kernel() as own:
-        own.run("from jupyter_gpu import gpu; import os; client = gpu.client()")
-        first = own.run("print(client.run_on_scheduler(os.getpid))")
+        own.run(IMPORTS + STANDING)
+        first = own.run("print(awaited())")
+        own.run("gpu.resize(1); until(1)")
+        seen = own.run("print(*client.run(lambda: (os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'])).values())")
+        assert seen == own.run(f"print(({first}, gpu.devices[0].uuid))")
+        scheduler = own.run("print(client.run_on_scheduler(os.getpid))")
         own.run("client.shutdown(); client = gpu.client()")
-        second = own.run("print(client.run_on_scheduler(os.getpid))")
-        await_(lambda: gone(int(first)))
+        await_(lambda: gone(int(scheduler)))
+        pids = own.run("print(client.run_on_scheduler(os.getpid), until(1), awaited())").split()
         os.kill(int(own.run("print(os.getpid())")), signal.SIGKILL)
-        await_(lambda: gone(int(second)))
+        for pid in (pids[0], pids[2]):
+            await_(lambda pid=pid: gone(int(pid)))
 
 
 def test_no_process_of_dask_asks_nvml(server: Server, tmp_path: Path) -> None:

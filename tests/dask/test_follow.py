@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.dask.rules.follow import Steps, attached, steps
-from jupyter_gpu.dask.rules.keeping import BATCH, batch, immovable, refusal
+from jupyter_gpu.dask.rules.keeping import BATCH, batch, immovable, refusal, unmoved
 from jupyter_gpu.dask.rules.targets import MAX_LINE, Target, read_target
 from jupyter_gpu.dask.rules.words import Attend, Attending, Await, Drop, Keep, Living, Ready, Schedule, Work
 from jupyter_gpu.model import strict
@@ -20,6 +20,7 @@ from jupyter_gpu.model.service import Relation
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Run
 from jupyter_gpu.remote.rules.keeping import HERE
+from jupyter_gpu.remote.rules.switch import is_on
 from tests.kernel.builders import gpu, view
 
 VIEW = view(1000)
@@ -96,7 +97,8 @@ def test_what_can_be_kept(sizes: dict[Hashable, int], actors: int, free: int, wh
 
 
 def test_immovable_results() -> None:
-    """One of them is named."""
+    """One of them is named; of a worker that is not the last one it is not known which they are."""
+    assert unmoved(2.0).startswith("A Dask worker has results that have not moved to others within 2 s.")
     assert immovable(["a", "b"]) == ("The Dask workers have 2 results that cannot be moved to another process, as a.")
 
 
@@ -126,6 +128,13 @@ def test_line_that_leads_nowhere(line: bytes) -> None:
     """It is refused."""
     with pytest.raises(strict.FieldError):
         read_target(line)
+
+
+def test_switch() -> None:
+    """It is on, unless its variable says otherwise."""
+    assert [is_on(environ, "X") for environ in ({}, {"X": ""}, {"X": "1"}, {"X": "0"})] == [True, True, True, False]
+    with pytest.raises(strict.FieldError, match="X must be 0 or 1"):
+        is_on({"X": "yes"}, "X")
 
 
 def test_ports_of_gateways() -> None:

@@ -132,6 +132,23 @@ def test_worker_is_held_while_it_has_results(kernel: Kernel, server: Server) -> 
     assert kernel.run("print(two.result(), states())") == "b'x' ['paused']"
 
 
+def test_immovable_results_hold_up_no_other_gpu(kernel: Kernel, server: Server) -> None:
+    """A worker that can give its results to no other one is held: a new GPU has its worker, and so has its own again."""
+    kernel.run("gpu.resize(2); until(2); known = client.run(opened)")
+    kernel.run("one = [client.submit(Stays, workers=[at], pure=False) for at in known]; ready(one)")
+    server.gpus(1)
+    kernel.run("while states().count('running') == 2: time.sleep(.01)")
+    server.gpus(3)
+    assert kernel.run("print(until(3))") == "3"
+    kernel.run("while states().count('running') < 3: time.sleep(.01)", timeout=20)
+    assert kernel.run("print(known.keys() <= client.run(where).keys(), {f.status for f in one})") == "True {'finished'}"
+    server.gpus(1)
+    kernel.run("while states().count('running') > 1: time.sleep(.01)")
+    kernel.run("one = None")
+    await_(lambda: server.status()["phase"] == "Ready")
+    assert kernel.run("print(until(1), states())") == "1 ['running']"
+
+
 def test_killed_while_it_gathers(kernel: Kernel, server: Server, tmp_path: Path) -> None:
     """Another one gathers the results: the worker has them until then. Killed later, what tasks made is made again."""
     kernel.run(f"one = client.submit(Slow, {str(tmp_path)!r}); two = client.submit(noise, 5); ready([one, two])")

@@ -47,3 +47,12 @@ def immovable(keys: Sequence[Hashable]) -> str:
     return gettext(
         "The Dask workers have %1 results that cannot be moved to another process, as %2.", len(keys), str(keys[0])
     )
+
+
+def unmoved(seconds: float) -> str:
+    """Tell that a worker that retires still has results: many, or such that cannot be moved."""
+    return gettext(
+        "A Dask worker has results that have not moved to others within %1 s. Its GPU is given back once they have, or "
+        "once you fetch them and drop their futures.",
+        round(seconds),
+    )

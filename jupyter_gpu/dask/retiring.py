@@ -1,0 +1,26 @@
+"""The end of Dask workers whose results can be moved to others, and of no worker whose results cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from distributed.active_memory_manager import RetireWorker
+
+PATIENCE = 2.0
+"""Seconds for one try. Dask itself tries without end, and other changes of the workers wait meanwhile."""
+
+
+async def retire(addresses: Sequence[str], patience: float, dask_scheduler: Any) -> list[str]:
+    """Retire workers, in the scheduler; return those that have ended. The others have the state again that they had.
+
+    What was moved meanwhile is not moved again when it is tried once more.
+    """
+    trying = asyncio.create_task(dask_scheduler.retire_workers(list(addresses), close_workers=True))
+    await asyncio.wait([trying], timeout=patience)
+    policies = dask_scheduler.extensions["amm"].policies
+    for policy in [one for one in policies if isinstance(one, RetireWorker) and one.address in addresses]:
+        policy.no_recipients = True  # as if there were no worker that could take them: Dask gives up
+        policies.remove(policy)
+    return list(await trying)
