@@ -13,6 +13,8 @@ from jupyter_gpu import gpu
 dask: Any = distributed  # it has no types
 _SIZE, _PARTS = 10_000_000, 10
 _SECONDS = 60
+_REST = 4.0
+"""Seconds between two changes: by then a process stands by again, and takes no time from what is measured."""
 
 
 def measure(rounds: int) -> None:
@@ -26,7 +28,9 @@ def measure(rounds: int) -> None:
     ):
         client.submit(int).result(_SECONDS)
         for _ in range(rounds + 1):
+            time.sleep(_REST)
             found["grow"].append(_grow(client))
+            time.sleep(_REST)
             found["bare"].append(_bare(other, cluster.scheduler_address))
             found["retire"].append(_retire(client))
         client.shutdown()
