@@ -133,7 +133,7 @@ def test_worker_is_held_while_it_has_results(kernel: Kernel, server: Server) -> 
 
 
 def test_immovable_results_hold_up_no_other_gpu(kernel: Kernel, server: Server) -> None:
-    """A worker that can give its results to no other one is held: a new GPU has its worker, and so has its own again."""
+    """A worker that can give its results to no other one is held; new GPUs have workers, and its own has it again."""
     kernel.run("gpu.resize(2); until(2); known = client.run(opened)")
     kernel.run("one = [client.submit(Stays, workers=[at], pure=False) for at in known]; ready(one)")
     server.gpus(1)
