@@ -56,7 +56,7 @@ LOOK = 1.0
 CONNECT = 10.0
 """Seconds that the scheduler may take to answer a new client."""
 AGAIN = 10.0
-"""Seconds after which a node is tried again that could not be used."""
+"""Seconds after which a node is tried again that could not be used, and GPUs that were not given back after all."""
 DAYS = 3650
 """Days that the certificate is valid: as long as a program may run."""
 
@@ -95,6 +95,8 @@ class Cluster:
         self._pods, self._away = PodWorkers(client), dict[str, Away]()
         self._later: dict[str, float] = {}
         """Places that could not be used, with the time at which it is tried again."""
+        self._emptied: tuple[View | None, float] = None, 0.0
+        """The view whose GPUs are about to be given back, all of them, and until when they have no workers for that."""
         self._changed, self._turns = threading.Condition(), threading.Lock()
         self._ended = False
         self._own: Any = None
@@ -142,6 +144,7 @@ class Cluster:
                 )
                 raise WorkerRefused(f"{why} {advice}")
             self._retire(frozenset(self._workers))
+            self._emptied = self._view, time.monotonic() + AGAIN
 
     def close(self) -> None:
         """End all processes."""
@@ -175,7 +178,8 @@ class Cluster:
                 return
             self._bury()
             view, workers = self._view, self._workers
-            gpus = attached(view)
+            emptied, until = self._emptied
+            gpus = {} if view is emptied and time.monotonic() < until else attached(view)
             held = {uuid for uuid, worker in workers.items() if worker.held}
             todo = steps(gpus.keys(), workers.keys() - held, held)
             self._start(todo.start, gpus, view)

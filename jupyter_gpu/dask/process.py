@@ -28,6 +28,7 @@ from jupyter_gpu.remote.rules.control import MAX_BYTES, read
 PAGES = ("scheduler.prometheus", "scheduler.info", "scheduler.json", "health", "statics")
 SETTINGS = {
     "distributed.scheduler.active-memory-manager.start": True,  # it moves what a worker has that retires
+    "distributed.scheduler.active-memory-manager.policies": [{"class": "jupyter_gpu.dask.retiring.ReduceCopies"}],
     "distributed.scheduler.allowed-failures": 1,  # a task that ends its worker would end more of them
     "distributed.scheduler.worker-ttl": "30s",
     "distributed.comm.timeouts.tcp": "30s",

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from distributed.active_memory_manager import RetireWorker
+from distributed import Status
+from distributed.active_memory_manager import ReduceReplicas, RetireWorker
 
 PATIENCE = 2.0
 """Seconds for one try. Dask itself tries without end, and other changes of the workers wait meanwhile."""
+
+
+class ReduceCopies(ReduceReplicas):
+    """Dask's policy that drops copies of results, but for those of which one is on a worker that takes no tasks.
+
+    Dask drops the one where more memory is used, be it where results were gathered so that another worker may end.
+    """
+
+    def run(self) -> Generator[Any, Any, None]:
+        """Yield what to drop."""
+        for suggestion in super().run():
+            if all(state.status == Status.running for state in suggestion.ts.who_has or ()):
+                yield suggestion
 
 
 async def retire(addresses: Sequence[str], patience: float, dask_scheduler: Any) -> list[str]:
