@@ -16,8 +16,8 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 import distributed
 
 from jupyter_gpu.common import rendezvous
-from jupyter_gpu.dask.away import Away, AwayWorker
+from jupyter_gpu.dask.away import LAST, Away, AwayWorker
 from jupyter_gpu.dask.child import GRACE, Child
 from jupyter_gpu.dask.comm import PlaceBackend
 from jupyter_gpu.dask.keeper import Keeper
@@ -55,6 +55,8 @@ LOOK = 1.0
 """Seconds between two looks after workers that ended or are held."""
 CONNECT = 10.0
 """Seconds that the scheduler may take to answer a new client."""
+FIRST = 10.0
+"""Seconds that a new client waits for workers of other nodes: later they come by themselves."""
 AGAIN = 10.0
 """Seconds after which a node is tried again that could not be used, and GPUs that were not given back after all."""
 DAYS = 3650
@@ -82,6 +84,11 @@ class Worker:
     held: bool = False
     """Whether it only has results that nothing else can take."""
 
+    @property
+    def works(self) -> bool:
+        """Whether it takes tasks: it has started, and is not held."""
+        return not self.held and bool(self.child.address)
+
 
 class Cluster:
     """The scheduler and the workers of this program. Raises `WorkerLost` if the scheduler ends as it starts."""
@@ -98,7 +105,7 @@ class Cluster:
         self._emptied: tuple[View | None, float] = None, 0.0
         """The view whose GPUs are about to be given back, all of them, and until when they have no workers for that."""
         self._changed, self._turns = threading.Condition(), threading.Lock()
-        self._ended = False
+        self._ended, self._news = False, False
         self._own: Any = None
         self._keeper: Keeper | None = None
         self._page, pages = _pages(client())
@@ -113,6 +120,8 @@ class Cluster:
             ready = self._scheduler.ready
             self._keeper = Keeper(self._own, Keep(self._text, ready.address, ready.gateway))
             self.turn()
+            with self._changed:
+                self._changed.wait_for(self._begun, FIRST)
         except BaseException:
             self.close()
             raise
@@ -164,8 +173,9 @@ class Cluster:
             self._standby.end()
             if self._keeper is not None:
                 self._keeper.end()
-            for away in self._away.values():
-                away.close()
+            for wait in (0, LAST):  # all at once
+                for away in self._away.values():
+                    away.close(wait)
             self._pods.close()
             self._scheduler.end()
             if self._backend is not None:
@@ -187,44 +197,42 @@ class Cluster:
             self._retire(todo.retire)
             self._leave()
             if self._keeper is not None:
-                self._keeper.look(working=any(not worker.held for worker in workers.values()))
+                self._keeper.look(working=any(worker.works for worker in workers.values()))
             self._standby.look(time.monotonic())
 
     def _client(self, **options: Any) -> distributed.Client:
         keys = security(self._certificate.pem)
         return UserClient(self._page, self._scheduler.address, security=keys, timeout=CONNECT, **options)
 
+    def _begun(self) -> bool:
+        """Tell whether each worker can be used, or has ended."""
+        return all(worker.child.address or not worker.child.lives for worker in self._workers.values())
+
     def _start(self, uuids: frozenset[str], gpus: Mapping[str, Choice], view: View) -> None:
         """Start workers, all at once; what could not start is tried again."""
-        started: dict[str, Child | AwayWorker] = {}
-        for uuid in sorted(uuids, key=lambda uuid: gpus[uuid].place):  # those of this node first
+        started: dict[str, Child] = {}
+        for uuid in uuids:
             place = gpus[uuid].place
             if time.monotonic() < self._later.get(place, 0):
                 continue
-            with self._tried(place):
-                word = self._word(gpus[uuid], view)
-                here = place == PLACE_HERE
-                started[uuid] = self._standby.work(word, time.monotonic()) if here else self._at(place).start(word)
+            word = self._word(gpus[uuid], view)
+            if place == PLACE_HERE:
+                started[uuid] = self._standby.work(word, time.monotonic())
+            else:
+                self._workers[uuid] = Worker(self._at(place).start(word))
         for uuid, child in started.items():
-            with self._tried(gpus[uuid].place):
+            try:
                 child.wait()
-                self._workers[uuid] = Worker(child)
-                FOLLOWING.add(child.pid)
-
-    @contextmanager
-    def _tried(self, place: str) -> Iterator[None]:
-        """Say what went wrong, and try another node again later."""
-        try:
-            yield
-        except (WorkerLost, WorkerRefused, GpuError) as error:
-            log.warning("%s", error)
-            self._later[place] = 0 if place == PLACE_HERE else time.monotonic() + AGAIN
+            except WorkerLost as error:
+                log.warning("%s", error)
+                continue
+            self._workers[uuid] = Worker(child)
+            FOLLOWING.add(child.pid)
 
     def _at(self, place: str) -> Away:
-        """Return the kernel of a place that starts workers, to whose gateway the scheduler's leads."""
+        """Return the kernel of a place that starts workers."""
         if place not in self._away:
-            self._away[place] = away = Away(self._pods, place, self._text)
-            self._own.run_on_scheduler(_lead, place, *away.route)
+            self._away[place] = Away(self._pods, place, self._text, self._own.run_on_scheduler, self._hear_of_others)
         return self._away[place]
 
     def _word(self, gpu: Choice, view: View) -> Work:
@@ -238,17 +246,21 @@ class Cluster:
         return Work(self._text, scheduler.address, name, path, HERE, scheduler.gateway, visible)
 
     def _bury(self) -> None:
-        """Forget workers that ended; another one starts for the same GPU."""
-        for away in self._away.values():
-            away.look()
+        """Forget workers that ended; another one starts for the same GPU, where none could start a while later."""
+        for place, away in list(self._away.items()):
+            if away.failed:
+                away.failed = False
+                self._later[place] = time.monotonic() + AGAIN
+            if not away.lives:
+                del self._away[place]
         for uuid in [uuid for uuid, worker in self._workers.items() if not worker.child.lives]:
             self._drop(uuid, 0)
 
     def _leave(self) -> None:
-        """End kernels of other nodes without workers, and lead nowhere in their place."""
-        for place in [place for place, away in self._away.items() if not away.workers]:
+        """End the kernels that have no workers any more."""
+        used = {worker.child.away for worker in self._workers.values() if isinstance(worker.child, AwayWorker)}
+        for place in [place for place, away in self._away.items() if away not in used]:
             self._away.pop(place).close()
-            self._own.run_on_scheduler(_lead, place, "", 0)
 
     def _drop(self, uuid: str, grace: float = GRACE) -> None:
         child = self._workers.pop(uuid).child
@@ -257,11 +269,14 @@ class Cluster:
 
     def _retire(self, gpus: frozenset[str]) -> None:
         """End workers whose results could be moved, and hold the others."""
+        for uuid in [uuid for uuid in gpus if not self._workers[uuid].child.address]:
+            self._drop(uuid, 0)  # it had not started
+        gpus &= self._workers.keys()
         if not gpus:
             return
         new = [uuid for uuid in gpus if not self._workers[uuid].held]
         self._hold(gpus, held=True)  # before: a worker that cannot retire has the state again that it had
-        why = "" if any(not worker.held for worker in self._workers.values()) else self._keep_results(gpus)
+        why = "" if any(worker.works for worker in self._workers.values()) else self._keep_results(gpus)
         addresses = {self._workers[uuid].child.address: uuid for uuid in gpus}
         for address in self._own.run_on_scheduler(retire, list(addresses), PATIENCE):
             self._drop(addresses[address])
@@ -292,14 +307,19 @@ class Cluster:
                 self._view = new
                 self._changed.notify_all()
 
+    def _hear_of_others(self) -> None:
+        with self._changed:
+            self._news = True
+            self._changed.notify_all()
+
     def _keep(self) -> None:
         seen = self._view
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ended or self._view is not seen, LOOK)  # noqa: B023
+                self._changed.wait_for(lambda: self._ended or self._news or self._view is not seen, LOOK)  # noqa: B023
                 if self._ended:
                     return
-                seen = self._view
+                seen, self._news = self._view, False
             if not self._scheduler.lives:
                 self.close()
                 return
@@ -325,11 +345,6 @@ def _pages(client: Client) -> tuple[str, tuple[str, ...]]:
         return "", ()
     path = rendezvous.dask_socket(Path(server.file).parent, name)
     return f"{server.base}{rendezvous.DASK}{name}/status", (str(path),)
-
-
-def _lead(place: str, address: str, port: int, dask_scheduler: Any) -> None:
-    """Lead the gateway beside the scheduler to that of another node, or nowhere (port 0)."""
-    dask_scheduler.gateway.lead(place, address, port)
 
 
 def _set_status(status: str, addresses: Sequence[str], dask_scheduler: Any) -> None:

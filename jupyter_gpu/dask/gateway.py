@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -47,6 +48,7 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._open: WeakSet[asyncio.StreamWriter] = WeakSet()
+        self._moved: Counter[str] = Counter()
         self.port = 0
         """The port for processes of this node."""
 
@@ -74,14 +76,25 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def hand_on(self, streams: Streams, line: bytes) -> None:
-        """Hand on what comes from a connection, to where it wants to go."""
+    async def hand_on(self, streams: Streams, line: bytes, place: str = HERE) -> None:
+        """Hand on what comes from a connection of some place, to where it wants to go."""
         try:
-            there = await self.reach(read_target(line))
+            target = read_target(line)
+            there = await self.reach(target)
         except (OSError, strict.FieldError):
             streams[1].close()
             return
-        await _splice(streams, there)
+        places = {place, target.place}
+
+        def count(size: int) -> None:
+            for one in places:
+                self._moved[one] += size
+
+        await _splice(streams, there, count)
+
+    def moved(self, place: str, least: int = 1) -> int:
+        """Return the bytes that were handed on to and from a place, each once; 0 for less than ``least``."""
+        return self._moved.pop(place, 0) if self._moved[place] >= least else 0
 
     async def _leave(self, streams: Streams) -> None:
         await self.hand_on(streams, await line_of(streams))
@@ -150,7 +163,7 @@ class NotebookGateway(Gateway):
                     streams[1].close()
                     raise
             if line:
-                self.spawn(self.hand_on(streams, line))
+                self.spawn(self.hand_on(streams, line, place))
             else:
                 await asyncio.sleep(PAUSE)
 
@@ -204,9 +217,10 @@ async def _line(streams: Streams) -> bytes:
     return line if len(line) <= MAX_LINE else b""
 
 
-async def _splice(one: Streams, other: Streams) -> None:
-    """Hand on what both send, until one of them ends."""
-    jobs = [asyncio.ensure_future(_pump(one[0], other[1])), asyncio.ensure_future(_pump(other[0], one[1]))]
+async def _splice(one: Streams, other: Streams, count: Callable[[int], None]) -> None:
+    """Hand on what both send, and count it, until one of them ends."""
+    ways = ((one[0], other[1]), (other[0], one[1]))
+    jobs = [asyncio.ensure_future(_pump(reader, writer, count)) for reader, writer in ways]
     try:
         await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -216,8 +230,9 @@ async def _splice(one: Streams, other: Streams) -> None:
             writer.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
     with suppress(OSError):
         while data := await reader.read(PIECE):
+            count(len(data))
             writer.write(data)
             await writer.drain()

@@ -61,6 +61,10 @@ class PodWorkers:
                 self.kill(worker, kernel, LAST)
             raise
 
+    def shipped(self, worker: str, count: int) -> None:
+        """Count bytes that went to a worker or came from it."""
+        self._shipped.add(worker, count)
+
     def close(self) -> None:
         """Tell the server what is new, as this process ends."""
         self._kept.close()

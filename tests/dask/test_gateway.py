@@ -91,6 +91,10 @@ def test_each_place_reaches_each() -> None:
         lines = [Target(end, ways.ports[end]).line() for _, end in pairs]
         told = await asyncio.gather(*(ways.say(pair[0], line, data) for pair, line in zip(pairs, lines, strict=True)))
         assert [one == pair[1].encode() + data for one, pair in zip(told, pairs, strict=True)] == [True] * len(pairs)
+        sizes = [(pair, len(b"300000\n" + data + pair[1].encode() + data)) for pair in pairs]
+        moved = {place: sum(size for pair, size in sizes if place in pair) for place in ways.nodes}
+        assert {place: ways.here.moved(place) for place in ways.nodes} == moved
+        assert [ways.here.moved("w1"), ways.here.moved("w9")] == [0, 0]
 
     run(work)
 

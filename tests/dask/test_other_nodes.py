@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ def scattered(size):
     names = client.scheduler_info(n_workers=-1)["workers"]
     return [client.scatter(bytes([n]) * size, direct=True, hash=False, workers=[w]) for n, w in enumerate(names)]
 """
+HOLDS_UP = 15.0
+"""Less than the seconds for which a node may not answer until it is lost."""
 FIRST, SECOND = gpu(100).uuid, gpu(101).uuid
 
 
@@ -49,6 +52,13 @@ def kernel(pods: TwoPods) -> Iterator[Kernel]:
         yield running
 
 
+def shipped(pods: TwoPods) -> int:
+    """Return the bytes that the server shows of the worker."""
+    assert pods.server is not None
+    (worker,) = pods.server.status()["workers"]
+    return int(worker.get("shipped") or 0)
+
+
 def rows(kernel: Kernel) -> dict[str, tuple[int, int]]:
     """Return parent and pid of each worker, by the GPU that it sees."""
     return {seen: (parent, pid) for seen, parent, pid in literal_eval(kernel.run("print(places())"))}
@@ -67,12 +77,13 @@ def test_workers_of_both_nodes(kernel: Kernel, pods: TwoPods) -> None:
     }
 
 
-def test_values_of_other_workers(kernel: Kernel) -> None:
-    """They go from each worker to each other one: from here there, back, and between two of one node."""
+def test_values_of_other_workers(kernel: Kernel, pods: TwoPods) -> None:
+    """They go from each worker to each other one: from here there, back, between two of one node; cards count them."""
     kernel.run("values = scattered(5_000_000); names = list(client.scheduler_info(n_workers=-1)['workers'])")
     code = "client.gather([client.submit(lambda *all: [v[:1] for v in all], *values, workers=[n]) for n in names])"
     assert literal_eval(kernel.run(f"print({code})")) == 3 * [[b"\x00", b"\x01", b"\x02"]]
     kernel.run("del values")
+    await_(lambda: shipped(pods) > 15_000_000)  # the notebook's value there, two of it here
 
 
 def test_only_the_gateway_is_reached(kernel: Kernel, pods: TwoPods) -> None:
@@ -120,6 +131,28 @@ def test_lost_worker(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
     await_(lambda: gone(before[SECOND][1]))
     await_(lambda: pods.kernels != [parent] and len(pods.kernels) == 1)
     assert kernel.run("print(until(3), client.submit(lambda: 7, pure=False).result())") == "3 7"
+
+
+def test_node_that_does_not_answer(kernel: Kernel, pods: TwoPods) -> None:
+    """It holds up no other one: a GPU that is added here has a worker meanwhile."""
+    kernel.run("until(3)")
+    frozen = [*pods.kernels, *(pid for seen, (_, pid) in rows(kernel).items() if seen != gpu(0).uuid)]
+    try:
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(1.5)  # it is asked, and does not answer
+        pods.own = 2
+        begin = time.monotonic()
+        kernel.run("gpu.resize(4); known = client.scheduler_info(n_workers=-1)['workers']; until(4)")
+        assert time.monotonic() - begin < HOLDS_UP
+        kernel.run("new = client.scheduler_info(n_workers=-1)['workers'].keys() - known.keys()")
+        code = "client.submit(os.getenv, 'CUDA_VISIBLE_DEVICES', workers=list(new), pure=False).result()"
+        assert kernel.run(f"print({code})") == gpu(1).uuid
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        pods.own = 1
+    kernel.run("gpu.resize(3, timeout=60); until(3)")
 
 
 def test_end_of_the_program(kernel: Kernel, pods: TwoPods) -> None:
