@@ -15,7 +15,7 @@ from http.client import HTTPResponse
 
 import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import websocket_connect
+from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_gpu.common import rendezvous
 from jupyter_gpu.dask import nodes
@@ -72,6 +72,13 @@ def test_pages_need_the_login(server: Server) -> None:
         server.rest("POST", f"{PAGES}json/counts.json", {})
 
 
+async def closed(connection: WebSocketClientConnection) -> None:
+    """Close a connection, and wait for the other end."""
+    connection.close()
+    while await asyncio.wait_for(connection.read_message(), 20) is not None:
+        pass
+
+
 @pytest.mark.usefixtures("scheduler")
 def test_websocket_is_passed_on_to_pages_of_this_server_alone(server: Server) -> None:
     """With the login in a cookie; a page of another site that has the browser send it is refused."""
@@ -80,7 +87,8 @@ def test_websocket_is_passed_on_to_pages_of_this_server_alone(server: Server) ->
     address = f"{server.url}{PAGES}eventstream".replace("http", "ws", 1)
 
     async def connect(origin: str) -> None:
-        (await websocket_connect(HTTPRequest(address, headers={"Cookie": cookie, "Origin": origin}))).close()
+        connection = await websocket_connect(HTTPRequest(address, headers={"Cookie": cookie, "Origin": origin}))
+        await closed(connection)
 
     asyncio.run(connect(server.url.rstrip("/")))
     with pytest.raises(HTTPClientError, match="403"):
@@ -152,6 +160,6 @@ def test_plots(server: Server) -> None:
         try:
             return await asyncio.wait_for(connection.read_message(), 20)
         finally:
-            connection.close()
+            await closed(connection)
 
     assert "ACK" in str(asyncio.run(first_word()))
