@@ -166,6 +166,11 @@ def test_arrays(kernel: Kernel) -> None:
     kernel.run("import dask.array as da; gpu.resize(2); until(2)")
     kernel.run("x = da.ones((2000, 2000), chunks=500).persist(); gpu.resize(1, timeout=60)")
     assert kernel.run("print((x @ x).sum().compute() == 2000 ** 3, until(1)); del x") == "True 1"
+    kernel.run("def more(block): calls.append(block.shape); return block + 1")
+    kernel.run("calls = []; y = da.ones(4, chunks=4).map_blocks(more)")
+    assert kernel.run("print(len(calls) > 0)") == "True", "the guide says so"
+    kernel.run("calls = []; y = da.ones(4, chunks=4).map_blocks(more, meta=y._meta)")
+    assert kernel.run("print(y.sum().compute(), len(calls))") == "8.0 0"
 
 
 def test_a_process_stands_by(server: Server) -> None:
