@@ -14,7 +14,7 @@
 that this pod may have now and its owner's maximum (both in milli; both absent: unlimited), the limit that sets the
 maximum, and, where the owner has more, the seconds since 1970 at which that is taken back. ``withWorkers`` says the
 first three of the pod and its workers on other nodes as one. The classes are `limits.pod_limit.PodLimit` and
-`limits.source.Source`.
+`limits.source.Source`. The items of ``park``, ``parked``, ``resting`` and ``unparkable`` are in `parking`.
 
 The three states of a pod follow Kubernetes in-place resize (KEP-1287): desired, decided, actual.
 Parsers are strict about known fields and keep unknown ones.
@@ -33,8 +33,9 @@ from .gpu import MAX_GPUS, DrainingShare, Gpu, GpuShare, pieces, read_uuid, read
 from .quantity import MAX_BYTES as MAX_MEMORY
 from .quantity import MAX_MILLI, parse_milli
 
-if TYPE_CHECKING:  # loaded with the first limit or peer, not when a kernel starts
+if TYPE_CHECKING:  # loaded with the first limit, peer or park, not when a kernel starts
     from .limits.pod_limit import PodLimit
+    from .parking import ParkedShare, ParkOrder, RestingShare, UnparkableShare
     from .service import Peer
 
 PREFIX = "jupyter-gpu.io/"
@@ -80,6 +81,38 @@ def _read_peer(value: Any, key: str) -> Peer:
     from .service import Peer
 
     return Peer.from_json(value, key)
+
+
+def _read_orders(value: Any, key: str) -> tuple[ParkOrder, ...]:
+    from .parking import read_orders
+
+    orders = read_orders(value, key)
+    _distinct(key, [order.uuid for order in orders])
+    return orders
+
+
+def _read_parked(value: Any, key: str) -> tuple[ParkedShare, ...]:
+    from .parking import read_parked
+
+    parked = read_parked(value, key)
+    _distinct(key, [(share.uuid, share.bundle) for share in parked], "GPU and bundle")
+    return parked
+
+
+def _read_resting(value: Any, key: str) -> tuple[RestingShare, ...]:
+    from .parking import read_resting
+
+    resting = read_resting(value, key)
+    _distinct(key, [share.uuid for share in resting])
+    return resting
+
+
+def _read_unparkable(value: Any, key: str) -> tuple[UnparkableShare, ...]:
+    from .parking import read_unparkable
+
+    unparkable = read_unparkable(value, key)
+    _distinct(key, [share.uuid for share in unparkable])
+    return unparkable
 
 
 def _reason(body: Mapping[str, Any]) -> Reason | None:
@@ -187,6 +220,10 @@ class Requested:
     generation: int
     wish: Wish
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    keep: int | None = None
+    """Seconds since 1970 until which nothing of the pod is parked for others; no part of the wish."""
+
+    KNOWN = ("generation", *Wish.KNOWN, "keep")
 
     @property
     def milli(self) -> int:
@@ -195,7 +232,8 @@ class Requested:
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the annotation."""
-        return {"generation": self.generation, **self.wish.to_json(), **self.extra}
+        keep = {} if self.keep is None else {"keep": self.keep}
+        return {"generation": self.generation, **self.wish.to_json(), **keep, **self.extra}
 
     @classmethod
     def from_json(cls, value: Any) -> Requested:
@@ -208,7 +246,8 @@ class Requested:
             except ValueError as error:
                 raise strict.FieldError(str(error), "milli") from None
         generation = strict.required(value, "generation", _read_generation)
-        return cls(generation, Wish.from_fields(value), strict.unknown(value, ("generation", *Wish.KNOWN)))
+        keep = strict.optional(value, "keep", strict.read_time)
+        return cls(generation, Wish.from_fields(value), strict.unknown(value, cls.KNOWN), keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +273,12 @@ class Allocated:
     lendable: bool | None = None
     """Whether its whole GPUs are lent while they rest, where its requests say that; ``None``: a limit says it, or
     nothing is lent at all."""
+    park: tuple[ParkOrder, ...] = ()
+    """Orders to park what is on these GPUs; they stay in ``shares`` until ``attached`` says that they are parked."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     _KNOWN = ("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked", "limit",
-              "lendable")  # fmt: skip
+              "lendable", "park")  # fmt: skip
 
     def pending(self, attached: Attached | None) -> tuple[GpuShare, ...]:
         """Return the revoked shares that the node has not reported on yet.
@@ -269,6 +310,7 @@ class Allocated:
             "revoked": [share.to_json() for share in self.revoked] or None,
             "limit": self.limit.to_json() if self.limit else None,
             "lendable": self.lendable,
+            "park": [order.to_json() for order in self.park] or None,
         }
         return {**strict.without_none(body), **self.extra}
 
@@ -291,6 +333,7 @@ class Allocated:
             revoked=revoked,
             limit=strict.optional(body, "limit", _read_limit),
             lendable=strict.optional(body, "lendable", strict.boolean),
+            park=strict.optional(body, "park", _read_orders) or (),
             extra=strict.unknown(body, cls._KNOWN),
         )
 
@@ -313,9 +356,16 @@ class Attached:
     """Uuids of GPUs of the node that came after the pod's containers were created: they have no device of them."""
     peer: Peer | None = None
     """The public keys that the pod says are its own, for its remote GPUs or as a worker."""
+    parked: tuple[ParkedShare, ...] = ()
+    """Parked and proven closed: neither in ``shares``, unless ``kept``, nor in ``draining``, so nobody counts them."""
+    resting: tuple[RestingShare, ...] = ()
+    """Those in ``shares`` that could be parked now; at most a minute late."""
+    unparkable: tuple[UnparkableShare, ...] = ()
+    """Those in ``shares`` that cannot be parked."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks", "peer")
+    _KNOWN = ("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks", "peer",
+              "parked", "resting", "unparkable")  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the annotation."""
@@ -329,6 +379,9 @@ class Attached:
             **({"rests": list(self.rests)} if self.rests else {}),
             **({"lacks": list(self.lacks)} if self.lacks else {}),
             **({"peer": self.peer.to_json()} if self.peer else {}),
+            **({"parked": [item.to_json() for item in self.parked]} if self.parked else {}),
+            **({"resting": [item.to_json() for item in self.resting]} if self.resting else {}),
+            **({"unparkable": [item.to_json() for item in self.unparkable]} if self.unparkable else {}),
             **self.extra,
         }
 
@@ -354,6 +407,9 @@ class Attached:
             rests=uuids["rests"],
             lacks=uuids["lacks"],
             peer=strict.optional(body, "peer", _read_peer),
+            parked=strict.optional(body, "parked", _read_parked) or (),
+            resting=strict.optional(body, "resting", _read_resting) or (),
+            unparkable=strict.optional(body, "unparkable", _read_unparkable) or (),
             extra=strict.unknown(body, cls._KNOWN),
         )
 

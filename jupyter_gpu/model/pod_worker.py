@@ -13,7 +13,6 @@ from .message import gettext
 from .quantity import MAX_MILLI
 from .service import MAX_WORKERS, Relation, Service, WorkerPart, WorkerState, WorkerStatus, read_worker_id
 
-_MAX_TIME = 253402300799  # the last second of the year 9999
 _MAX_MESSAGE = 1024
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
 _read_count = strict.integer(0, strict.MAX_GENERATION)
@@ -132,7 +131,7 @@ class PodWorker(NamedTuple):
             milli=strict.required(body, "milli", strict.integer(0, MAX_MILLI)),
             gpus=gpus,
             message=strict.optional(body, "message", strict.label(_MAX_MESSAGE)) or "",
-            idle_since=strict.optional(body, "idleSince", strict.integer(0, _MAX_TIME)),
+            idle_since=strict.optional(body, "idleSince", strict.read_time),
             shipped=strict.optional(body, "shipped", _read_count),
             round_trip=strict.optional(body, "roundTrip", _read_count),
             kinds=kinds,

@@ -31,14 +31,12 @@ T = TypeVar("T")
 MAX_WORKERS = 8
 """The most workers of one pod that a reader takes."""
 
-_MAX_TIME = 253402300799  # the last second of the year 9999
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 """The letters of a key, as ZeroMQ's RFC 32 orders them."""
 _KEY = 40  # characters
 
 _read_count = strict.integer(0, strict.MAX_GENERATION)
 _read_port = strict.integer(1, 65535)
-_read_time = strict.integer(0, _MAX_TIME)
 _read_name = strict.text(253)
 _read_uid = strict.text(128)
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
@@ -178,7 +176,7 @@ class WorkerPart:
             port=strict.optional(body, "port", _read_port),
             key=strict.optional(body, "key", read_key) or "",
             attached=attached,
-            idle_since=strict.optional(body, "idleSince", _read_time),
+            idle_since=strict.optional(body, "idleSince", strict.read_time),
             revision=strict.optional(body, "revision", _read_count) or 0,
             extra=strict.unknown(body, cls._KNOWN),
         )
@@ -311,7 +309,7 @@ class WorkerStatus(NamedTuple):
             state=WorkerState(strict.required(body, "state", strict.one_of(*WorkerState))),
             message=strict.optional(body, "message", strict.label(1024)) or "",
             tries=strict.optional(body, "tries", strict.integer(0, 10**6)) or 0,
-            since=strict.optional(body, "since", _read_time),
+            since=strict.optional(body, "since", strict.read_time),
         )
 
 

@@ -19,6 +19,9 @@ T = TypeVar("T")
 MAX_GENERATION = 2**53 - 1
 """The largest integer that JavaScript keeps exact."""
 
+MAX_TIME = 253402300799
+"""The last second of the year 9999, the last that Python's dates know, in seconds since 1970."""
+
 MAX_DEPTH = 32
 """Depth of nested lists and objects, so that values can be compared, copied and written without deep recursion."""
 
@@ -153,6 +156,10 @@ def integer(least: int, most: int) -> Callable[[Any, str], int]:
         return value
 
     return read
+
+
+read_time = integer(0, MAX_TIME)
+"""Reader of a time in whole seconds since 1970."""
 
 
 def text(most: int) -> Callable[[Any, str], str]:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:  # loaded with the first GPU, limit, worker or share, not when
     from .share import ShareUse
 
 
-_MAX_TIME = 253402300799  # the last second of the year 9999
-
-
 class Mode(StrEnum):
     """The mode of enforcement: by the kernel of the operating system, or soft, without it."""
 
@@ -136,7 +133,7 @@ class PodGpu(NamedTuple):
             state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
             users=strict.optional(own, "users", strict.list_of(GpuUser.from_json, 1024)) or (),
             strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
-            idle_since=strict.optional(own, "idleSince", strict.integer(0, _MAX_TIME)),
+            idle_since=strict.optional(own, "idleSince", strict.read_time),
             keeps=strict.optional(own, "keeps", strict.integer(0, strict.MAX_GENERATION)) or 0,
         )
 

@@ -10,6 +10,7 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested
 from jupyter_gpu.model.gpu import NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.parking import Obstacle, ParkCause, ParkedShare, ParkOrder, RestingShare, UnparkableShare
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.quantity import MAX_BYTES
 from jupyter_gpu.model.service import (
@@ -25,7 +26,7 @@ from jupyter_gpu.model.service import (
     WorkerStatus,
     WorkerStatuses,
 )
-from jupyter_gpu.model.strict import MAX_GENERATION
+from jupyter_gpu.model.strict import MAX_GENERATION, MAX_TIME
 from jupyter_gpu.model.view import Condition, GpuState, GpuUser, Mode, PodGpu, View, steps
 
 # Bidirectional controls and line separators are refused with the control characters.
@@ -119,7 +120,8 @@ def _wishes(draw: st.DrawFn) -> Wish:
 
 
 wishes = _wishes()
-requested = st.builds(Requested, generations, wishes, extras(("generation", *Wish.KNOWN)))
+times = st.none() | st.integers(0, MAX_TIME)
+requested = st.builds(Requested, generations, wishes, extras(Requested.KNOWN), times)
 reasons = st.none() | st.sampled_from(Reason)
 
 
@@ -128,6 +130,29 @@ def _pod_limits() -> st.SearchStrategy[PodLimit]:
 
     return pod_limits
 
+
+park_orders = st.builds(ParkOrder, uuids, st.sampled_from(ParkCause), times)
+parked = st.builds(
+    lambda share, bundle, bytes_, since, needed, back, kept: ParkedShare(
+        share.uuid, share.milli, bundle, bytes_, since, needed, back, kept, share.memory
+    ),
+    shares,
+    names(64),
+    st.integers(0, MAX_BYTES),
+    st.integers(0, MAX_TIME),
+    st.booleans(),
+    st.none() | st.integers(0, 10**6),
+    st.booleans(),
+)
+resting = st.builds(RestingShare, uuids, names(64), st.integers(0, MAX_TIME), st.integers(0, MAX_BYTES))
+unparkable = st.builds(
+    UnparkableShare,
+    uuids,
+    st.sampled_from(Obstacle).map(str) | names(32),
+    st.integers(0, MAX_TIME),
+    st.none() | st.integers(0, MAX_BYTES),
+    st.lists(holders, max_size=2).map(tuple),
+)
 
 allocated = st.builds(
     Allocated,
@@ -141,20 +166,11 @@ allocated = st.builds(
     revoked=distinct(shares),
     limit=st.none() | st.deferred(_pod_limits),
     lendable=st.none() | st.booleans(),
+    park=distinct(park_orders),
     extra=extras(
         (
-            *(
-                "observedGeneration",
-                "shares",
-                "reason",
-                "message",
-                "ticket",
-                "position",
-                "revision",
-                "revoked",
-                "limit",
-            ),
-            "lendable",
+            *("observedGeneration", "shares", "reason", "message", "ticket", "position", "revision", "revoked"),
+            *("limit", "lendable", "park"),
         )
     ),
 )
@@ -167,7 +183,6 @@ public_keys = _key_parts.map(
 )
 worker_ids = st.integers(1, 10**9 - 1).map(lambda number: f"w{number}")
 ports = st.integers(1, 65535)
-times = st.none() | st.integers(0, 253402300799)
 peers = st.builds(Peer, public_keys, ports) | st.builds(
     Peer, keys=st.dictionaries(worker_ids, public_keys, max_size=MAX_WORKERS).map(lambda keys: tuple(keys.items()))
 )
@@ -219,7 +234,15 @@ attached = st.builds(
     reason=reasons,
     revision=generations,
     peer=st.none() | peers,
-    extra=extras(("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks", "peer")),
+    parked=st.lists(parked, max_size=3, unique_by=lambda item: (item.uuid, item.bundle)).map(tuple),
+    resting=distinct(resting),
+    unparkable=distinct(unparkable),
+    extra=extras(
+        (
+            *("observedGeneration", "shares", "draining", "reason", "revision", "open", "rests", "lacks", "peer"),
+            *("parked", "resting", "unparkable"),
+        )
+    ),
 )
 
 users = st.builds(
@@ -238,7 +261,7 @@ pod_gpus = st.builds(
     st.sampled_from(GpuState),
     st.lists(users, max_size=3).map(tuple),
     strangers=st.just(()),
-    idle_since=st.none() | st.integers(0, 253402300799),
+    idle_since=st.none() | st.integers(0, MAX_TIME),
     keeps=st.just(0) | generations,
 )
 gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
@@ -251,7 +274,7 @@ _pod_workers = st.builds(
     st.integers(0, 4).map(lambda n: n * 500),
     distinct(shares),
     st.just("") | names(1024),
-    st.none() | st.integers(0, 253402300799),
+    st.none() | st.integers(0, MAX_TIME),
     st.none() | generations,
     st.none() | generations,
     kinds=st.just(()),

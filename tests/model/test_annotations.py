@@ -50,6 +50,7 @@ KNOWN_FIELDS = st.sampled_from(
         *("generation", "milli", "gpus", "each", "memory", "model", "priority", "topology"),
         *("observedGeneration", "shares", "draining", "reason", "message", "ticket", "position", "uuid", "holders"),
         *("workers", "notebook", "id", "w1", "node", "uid", "name", "relation", "state", "peer", "keys", "key", "set"),
+        *("keep", "park", "cause", "at", "parked", "bundle", "bytes", "since", "resting", "unparkable", "why"),
     )
 )
 nearly_right = st.dictionaries(KNOWN_FIELDS, any_.json_values | st.lists(st.dictionaries(KNOWN_FIELDS, any_.scalars)))
@@ -138,8 +139,8 @@ def test_recorded_wish_is_the_next_generation() -> None:
     assert record(first, Wish(1000, priority=1)) == Requested(2, Wish(1000, priority=1))
     bare = decode_requested("1")
     assert record(bare, Wish(1000)) == Requested(1, Wish(1000))
-    kept = record(Requested(4, Wish(1000), {"note": "x"}), Wish(0))
-    assert kept == Requested(5, Wish(0), {"note": "x"})
+    kept = record(Requested(4, Wish(1000), {"note": "x"}, keep=1_780_000_000), Wish(0))
+    assert kept == Requested(5, Wish(0), {"note": "x"}, keep=1_780_000_000)
 
 
 def test_values_are_hashable() -> None:

@@ -112,7 +112,7 @@ def advance(records: Records, wish: Wish, highest: int = 0, *, anew: bool = Fals
     after = next_request(previous, wish)
     if after is previous and not anew:
         return after
-    return Requested(max(records.newest, highest) + 1, after.wish, after.extra)
+    return replace(after, generation=max(records.newest, highest) + 1)
 
 
 def candidates(wish: Wish, node: Node | None, workers: Workers | None = None) -> tuple[Gpu, ...] | None:
