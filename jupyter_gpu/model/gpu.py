@@ -14,6 +14,8 @@ MAX_GPUS = 256
 NVIDIA = "nvidia"
 """The vendor of a GPU that names none, and of simulated GPUs. Only its GPUs have time shares: the gate is CUDA's."""
 AMD = "amd"
+MAX_COMPUTE = 10**9
+"""Billions of operations a second: what is above makes no sense."""
 
 read_uuid = strict.text(96)
 read_health = strict.label(512)
@@ -76,12 +78,14 @@ class Gpu:
     """GPUs with the same word, also of other nodes, are joined by one NVLink fabric."""
     gate: bool = False
     """Whether its node plugin enforces the memory that a share has in the books (`GpuShare.memory`)."""
+    compute: int | None = None
+    """Billions of operations a second that it can do with numbers of 32 bits; ``None``: not known."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fields of a newer version, kept as they are."""
 
     _KNOWN = (
         *("uuid", "index", "model", "memory", "device", "path", "healthy", "health"),
-        *("numa", "island", "switch", "fabric", "simulated", "vendor", "slow", "gate"),
+        *("numa", "island", "switch", "fabric", "simulated", "vendor", "slow", "gate", "compute"),
     )
 
     def to_json(self) -> dict[str, Any]:
@@ -105,6 +109,7 @@ class Gpu:
             "vendor": None if self.vendor == NVIDIA else self.vendor,
             "slow": self.slow or None,
             "gate": self.gate or None,
+            "compute": self.compute,
         }
         return {**body, **strict.without_none(optional), **self.extra}
 
@@ -129,6 +134,7 @@ class Gpu:
             vendor=strict.optional(body, "vendor", read_vendor) or NVIDIA,
             slow=strict.optional(body, "slow", strict.boolean) or False,
             gate=strict.optional(body, "gate", strict.boolean) or False,
+            compute=strict.optional(body, "compute", strict.integer(1, MAX_COMPUTE)),
             extra=strict.unknown(body, cls._KNOWN),
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
-from jupyter_gpu.model.gpu import NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
+from jupyter_gpu.model.gpu import MAX_COMPUTE, NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.pod_limit import PodLimit
 from jupyter_gpu.model.parking import Obstacle, ParkCause, ParkedShare, ParkOrder, RestingShare, UnparkableShare
@@ -85,6 +85,7 @@ gpus = st.builds(
     vendor=st.sampled_from([NVIDIA, "amd"]) | names(32),
     slow=st.booleans(),
     gate=st.booleans(),
+    compute=st.none() | st.integers(1, MAX_COMPUTE),
     extra=extras((*Gpu.__slots__, "milli", "state", "users")),
 )
 

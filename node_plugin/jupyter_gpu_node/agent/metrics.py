@@ -125,5 +125,13 @@ class Metrics(Collector):
         healthy = GaugeMetricFamily("jupyter_gpu_healthy", "Whether a GPU can be given away", labels=("gpu", "model"))
         for gpu in self.gpus():
             healthy.add_metric((gpu.uuid, gpu.model), float(gpu.healthy))
-        yield from (attached, draining, seconds, healthy)
+        compute = GaugeMetricFamily(
+            "jupyter_gpu_compute_flops",
+            "Operations a second with numbers of 32 bits that a GPU can do at most",
+            labels=("gpu", "model"),
+        )
+        for gpu in self.gpus():
+            if gpu.compute:
+                compute.add_metric((gpu.uuid, gpu.model), gpu.compute * 1e9)
+        yield from (attached, draining, seconds, healthy, compute)
         yield from self.shares.collect()

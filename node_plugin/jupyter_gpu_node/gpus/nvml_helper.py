@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node.gpus.rules.compute import billions
 from jupyter_gpu_node.gpus.rules.instances import MIG_MODE
 
 from .nvml_peak import peak
@@ -108,6 +109,7 @@ class Nvml:
             health=problem,
             slow=self.slow(handle),
             numa=_numa(_text(self.api.nvmlDeviceGetPciInfo(handle).busId)),
+            compute=self.compute(handle),
         ).to_json()
         self.names[_address(handle)] = uuid
         self.actions[uuid] = self.action(handle)
@@ -140,6 +142,14 @@ class Nvml:
         with contextlib.suppress(self.api.NVMLError):
             return bool(self.api.nvmlDeviceQueryDrainState(self.api.nvmlDeviceGetPciInfo(handle)))
         return False
+
+    def compute(self, handle: Any) -> int | None:
+        """Return the compute of all cores at the highest clock; None where the driver does not tell."""
+        try:
+            cores = int(self.api.nvmlDeviceGetNumGpuCores(handle))
+            return billions(cores, int(self.api.nvmlDeviceGetMaxClockInfo(handle, self.api.NVML_CLOCK_SM)))
+        except self.api.NVMLError:
+            return None
 
     def divided(self, handle: Any) -> bool:
         """Tell whether the GPU is in MIG mode. One that does not say is not used, as it may be."""

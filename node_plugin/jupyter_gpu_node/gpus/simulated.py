@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # loaded at the first question, not when a server starts
 MAJOR, FIRST_MINOR, MINORS_END, MAX_COUNT = 4, 40, 64, 24
 MEMORY = 24 * 2**30
 MODEL = "Simulated GPU"
+COMPUTE = 30_000
+"""Billions of operations a second, as real GPUs with so much memory have."""
 DEVICES = frozenset(Device(MAJOR, minor) for minor in range(FIRST_MINOR, MINORS_END))
 """All devices that can ever stand for a simulated GPU."""
 VARIABLE = "JUPYTER_GPU_SIMULATED"
@@ -157,6 +159,7 @@ class SimulatedGpus:
             switch=f"switch-{index // 2}",
             simulated=True,
             slow=(self.directory / "slow" / uuid).exists(),
+            compute=COMPUTE,
         )
 
 

@@ -55,6 +55,8 @@ class AmdFiles:
         about: dict[str, int | str | None] = {
             "cpu_cores_count": 0,
             "simd_count": 416,
+            "simd_per_cu": 4,
+            "max_engine_clk_fcompute": 1700,
             "gfx_target_version": 90010,
             "vendor_id": 4098,
             "location_id": location,

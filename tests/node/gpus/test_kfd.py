@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu.model.gpu import MAX_COMPUTE, Device, Gpu
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus.rules import kfd
@@ -34,6 +34,7 @@ nodes = st.builds(
     place=st.tuples(st.just(0), st.integers(0, 3)),
     hive=st.integers(0, 2**64 - 1),
     target=st.sampled_from(["", "gfx90a"]),
+    compute=st.none() | st.integers(1, MAX_COMPUTE),
 )
 
 
@@ -51,6 +52,25 @@ def test_place_is_that_of_the_whole_gpu(location: int) -> None:
     found = kfd.node("1", TEXT.replace("768", str(location)) + "domain 1\n", BANKS)
     assert found is not None
     assert (found.place, found.bus) == ((1, 49920), "0001:c3:00")
+
+
+@pytest.mark.parametrize(
+    ("lines", "compute"),
+    [
+        ("simd_per_cu 4\nmax_engine_clk_fcompute 1700\n", 22_630),
+        ("simd_per_cu 2\nmax_engine_clk_fcompute 1700\n", 45_260),
+        ("simd_per_cu 4\n", None),
+        ("max_engine_clk_fcompute 1700\n", None),
+        ("simd_per_cu 0\nmax_engine_clk_fcompute 0\n", None),
+    ],
+)
+def test_compute_follows_from_units_and_clock(lines: str, compute: int | None) -> None:
+    """An MI210 has 104 compute units of four SIMDs; a driver that does not tell all of it is no reason to refuse."""
+    found = kfd.node("1", TEXT + lines, BANKS)
+    assert found is not None
+    assert found.compute == compute
+    (shown,) = kfd.gpus([(found, FINE)])
+    assert shown.compute == compute
 
 
 def test_node_of_a_cpu_is_none() -> None:

@@ -108,6 +108,14 @@ def test_inventory(driver: Driver) -> None:
 
 
 @pytest.mark.root
+def test_compute_is_that_of_all_cores_at_the_highest_clock(driver: Driver) -> None:
+    """An old driver does not tell one or the other, and the GPU can be used all the same."""
+    driver.set(gpu("a", cores=16_896, clock=1980), gpu("b", cores=16_896), gpu("c", clock=1980))
+    found = driver.source().inventory()
+    assert [(one.compute, one.healthy) for one in found] == [(66_908, True), (None, True), (None, True)]
+
+
+@pytest.mark.root
 @pytest.mark.parametrize(
     "reason", [{"throttled": 0x8}, {"throttled": 0x40 | 0x1}, {"pending": 1}, {"drained": 1, "throttled": 0x4}]
 )

@@ -16,7 +16,7 @@ from tests.builders import GIB, cluster
 LEAF = SWITCH_KEYS[1]
 
 SOURCE: Mapping[str, float] = {
-    "relation": 5, "preference": 1.5, "switch_speed": 1, "switch_free": 1, "gpu_memory_free": 1, "gpu_free": 1,
+    "relation": 5, "preference": 1.5, "switch_speed": 1, "switch_free": 1, "gpu_memory_free": 1, "gpu_compute_free": 1,
     "cpu_free": 1, "disk_free": 0.5,
 }  # fmt: skip
 """Weights of the attributes that the source of the design names: 140 points beside the relation."""

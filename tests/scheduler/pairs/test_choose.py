@@ -70,6 +70,7 @@ def total(snapshot: ClusterSnapshot, rules: PairPolicy, me: PodState, gpu_node: 
         "together": 1.0 if len(found.grants) < 2 else 0.5 / len(found.grants),  # no GPUs are joined here
         "preference": liked(rules, [found.shape[index] for index, _ in found.grants]),
         "gpu_free": free_there / (1000 * len(working)),
+        "gpu_compute_free": sum(gpu.free * gpu.pace for gpu in working) / (10**6 * len(working)),
         "gpu_memory_free": sum(gpu.free * gpu.memory for gpu in working) / sum(1000 * gpu.memory for gpu in working),
         "left_for_others": expectation(snapshot, gpu_node, rules.policy).of_others(given),
         **{
@@ -128,6 +129,7 @@ def inventories(draw: some.DrawFn, number: int) -> tuple[Gpu, ...]:
             model=draw(some.sampled_from("AB")),
             healthy=draw(HEALTHY),
             slow=not draw(HEALTHY),
+            compute=draw(some.sampled_from([None, 1000, 4000])),
         )
         for index in range(draw(some.integers(0, 3)))
     )

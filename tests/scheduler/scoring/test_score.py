@@ -42,6 +42,18 @@ def test_free_gpus_raise_the_score() -> None:
     assert rated("gpu_memory_free", inventory(2, memory=[20, 60]), me=new("me", wants=1, memory=30 * GIB)) == 0.25
 
 
+def test_free_compute_counts_against_the_fastest_gpu_of_the_cluster() -> None:
+    """Where all GPUs are alike, or nothing is known, it is the part that is free; a slow GPU has less to give."""
+    fast, slow = (tuple(gpu(index, compute=compute) for index in range(2)) for compute in (60_000, 15_000))
+    assert rated("gpu_compute_free") == rated("gpu_compute_free", fast) == rated("gpu_compute_free", slow) == 0.5
+    assert rated("gpu_compute_free", 0, me=new("me")) == 0.5
+    nodes = cluster({"fast": fast, "slow": slow, "unknown": 2})
+    me, policy = new("me", wants=1), only(gpu_compute_free=1)
+    assert [node_score(nodes, me, name, policy) for name in ("fast", "slow", "unknown")] == [0.5, 0.125, 0.5]
+    mixed = (gpu(0, model="T4", compute=15_000), gpu(1, compute=60_000), gpu(2, compute=60_000, healthy=False))
+    assert rated("gpu_compute_free", mixed, me=new("me", wants=1, model=("T4",))) == 0.5
+
+
 def test_unknown_attribute_scores_one_half() -> None:
     """No GPU, no facts or no preference is neither good nor bad."""
     for attribute in ("gpu_free", "gpu_memory_free", "preference", "cpu_free", "network_free", "fragmentation"):

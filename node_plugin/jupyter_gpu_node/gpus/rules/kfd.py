@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.gpu import AMD, Device, Gpu
 from jupyter_gpu.model.quantity import MAX_BYTES
 from jupyter_gpu.model.view import GpuLoad, read_celsius, read_watts
+from jupyter_gpu_node.gpus.rules.compute import billions
 
 T = TypeVar("T")
+UNITS = 64
+"""Numbers that one of AMD's compute units multiplies at once, in all its generations."""
 MAJOR = 226
 """Major number of the devices of graphics cards."""
 DEVICES_END = 512
@@ -66,6 +69,8 @@ class Node(NamedTuple):
     """GPUs with the same number are joined by xGMI; 0: it is joined to none."""
     target: str = ""
     """Its architecture, such as ``gfx90a``."""
+    compute: int | None = None
+    """Billions of operations a second with numbers of 32 bits."""
 
     @property
     def bus(self) -> str:
@@ -127,6 +132,7 @@ def node(gpu_id: str, text: str, banks: Iterable[str]) -> Node | None:
         place=(about.get("domain", 0), strict.required(about, "location_id", _read_any) & _BUS_AND_DEVICE),
         hive=about.get("hive_id", 0),
         target=_target(about.get("gfx_target_version", 0)),
+        compute=_compute(about),
     )
 
 
@@ -163,6 +169,7 @@ def _gpu(index: int, at: Node, files: Files, problem: str) -> Gpu:
         island=f"hive-{at.hive:x}" if at.hive else None,
         vendor=AMD,
         slow=slow(files.metrics),
+        compute=at.compute,
     )
 
 
@@ -199,6 +206,13 @@ def _target(version: int) -> str:
     """Return the architecture behind a version: 90010 is ``gfx90a``."""
     major, minor, stepping = version // 10000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{stepping:x}" if version else ""
+
+
+def _compute(about: Mapping[str, int]) -> int | None:
+    """Return the compute of a GPU, whose units consist of several SIMDs each; None where the driver does not tell."""
+    units = about.get("simd_count", 0) // max(1, about.get("simd_per_cu", 0))
+    known = "simd_per_cu" in about
+    return billions(UNITS * units, about.get("max_engine_clk_fcompute", 0)) if known else None
 
 
 def _number(text: str) -> int | None:

@@ -7,7 +7,8 @@ A score is the weighted mean of the ratings of a place, each between 0 and 1:
 | ``fragmentation`` | free GPUs stay as useful for the typical mix of wishes (FGD's measure, see `fragmentation`)    |
 | ``together``      | the GPUs of the wish share one PCIe switch (0.75: one NVLink island)                           |
 | ``preference``    | ``gpus`` or ``models`` rate them highest; a GPU that is ``slow`` counts half                     |
-| ``gpu_free``      | all GPU compute of the node is free                                                            |
+| ``gpu_free``      | all GPUs of the node are free                                                                  |
+| ``gpu_compute_free`` | likewise, and all are as fast as the fastest GPU of the cluster                             |
 | ``gpu_memory_free`` | all GPU memory of the node is free                                                           |
 | ``cpu_free``      | all CPU of the pod's node is free after it got what it asks for                                |
 | ``cpu_headroom``  | enough CPU is left for the GPUs that stay free: ``headroom`` cores for each                    |
@@ -37,7 +38,7 @@ from jupyter_gpu.model.feasible import named
 from jupyter_gpu.model.quantity import parse_milli
 
 ATTRIBUTES = (
-    *("fragmentation", "together", "preference", "gpu_free", "gpu_memory_free"),
+    *("fragmentation", "together", "preference", "gpu_free", "gpu_compute_free", "gpu_memory_free"),
     *(
         "cpu_free",
         "cpu_headroom",

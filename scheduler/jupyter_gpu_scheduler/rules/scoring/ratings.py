@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit
+from jupyter_gpu_scheduler.rules.state.fastest import FULL
 from jupyter_gpu_scheduler.rules.state.shape import Grant, Shape, ShapeGpu, after
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, NodeFacts
 
@@ -55,10 +56,12 @@ def rate_gpus(policy: Policy, found: Fit) -> dict[str, float]:
     gpus = [gpu for gpu in after(shape, grants) if gpu.healthy]
     memory = sum(gpu.memory for gpu in gpus)
     free_memory = sum(_free_memory(gpu) for gpu in gpus)
+    compute = sum(gpu.free * gpu.pace for gpu in gpus)
     return {
         "together": _together(shape, grants),
         "preference": _preference(policy, shape, grants),
         "gpu_free": sum(gpu.free for gpu in gpus) / (MILLI_PER_GPU * len(gpus)) if gpus else UNKNOWN,
+        "gpu_compute_free": compute / (MILLI_PER_GPU * FULL * len(gpus)) if gpus else UNKNOWN,
         "gpu_memory_free": free_memory / (MILLI_PER_GPU * memory) if memory else UNKNOWN,
     }
 

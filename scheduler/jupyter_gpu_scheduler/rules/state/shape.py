@@ -14,6 +14,7 @@ from typing import NamedTuple
 from jupyter_gpu.model.demand import part
 from jupyter_gpu.model.gpu import NVIDIA, Gpu
 
+from .fastest import FULL
 from .snapshot import ClusterSnapshot
 
 
@@ -40,6 +41,8 @@ class ShapeGpu(NamedTuple):
     """Whether it is given last, as in `Gpu`."""
     priority: int | None = None
     """Its own priority, 0 to 9; ``None``: the settings do not name it."""
+    pace: int = FULL
+    """Its compute in thousandths of that of the cluster's fastest GPU."""
 
 
 Shape = tuple[ShapeGpu, ...]
@@ -85,13 +88,13 @@ def pattern(shape: Shape) -> Pattern:
     )
 
 
-_Properties = tuple[str, str, int, bool, int, bool, bool, bool, bool, int, bool, int]
+_Properties = tuple[str, str, int, bool, int, bool, bool, bool, bool, int, bool, int, int]
 
 
 def _properties(gpu: ShapeGpu) -> _Properties:
     left = gpu.free_memory
     memory = (gpu.gate, left is None, left or 0)
-    worth = (gpu.slow, -1 if gpu.priority is None else gpu.priority)
+    worth = (gpu.slow, -1 if gpu.priority is None else gpu.priority, gpu.pace)
     kind = (gpu.model, gpu.vendor, gpu.memory, gpu.healthy)
     return (*kind, gpu.free, gpu.island is None, gpu.switch is None, *memory, *worth)
 
@@ -132,6 +135,7 @@ def _shape(snapshot: ClusterSnapshot, node: str, gpus: Iterable[Gpu]) -> Shape:
             snapshot.free_memory(gpu, node),
             gpu.slow,
             snapshot.priority(gpu.uuid),
+            snapshot.pace(gpu),
         )
         for gpu in gpus
     )

@@ -20,6 +20,7 @@ from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .books import free_memory
 from .changes import Changes
+from .fastest import Fastest
 from .line import Line
 from .memos import Memos
 from .pod_state import PodKind, PodState
@@ -95,6 +96,7 @@ class ClusterSnapshot:
         self._unserved: dict[Owner, dict[str, PodState]] = {}  # pods that wish more than they have
         self._homes: dict[str, set[str]] = {}  # uuid → nodes
         self._gpu_kinds: Counter[GpuKind] = Counter()
+        self._fastest = Fastest()
         self._claimed_twice: set[str] = set()
         self._tickets = Tickets()
         self.changes = Changes()
@@ -114,6 +116,8 @@ class ClusterSnapshot:
         if before is None or before.gpus != node.gpus:
             self._gpu_memos.drop(name)
         self._nodes[name] = node
+        if self._fastest.put(name, gpus):
+            self._forget_answers()
         for gpu in gpus:
             self._gpu_kinds[gpu_kind(gpu)] += 1
             self._homes.setdefault(gpu.uuid, set()).add(name)
@@ -136,6 +140,8 @@ class ClusterSnapshot:
     def remove_node(self, name: str) -> None:
         """Forget a node; its pods stay known until they are removed, and nothing is decided for them."""
         self._leave_homes(name, self._nodes.pop(name, None))
+        if self._fastest.put(name, ()):
+            self._forget_answers()
         self._gpu_memos.drop(name)
         self._memos.drop(name)
         self.changes.remove(name)
@@ -221,6 +227,11 @@ class ClusterSnapshot:
 
     def _touched(self, pod: PodState) -> None:
         for name in {pod.node, pod.nominated}:
+            self._changed(name)
+
+    def _forget_answers(self) -> None:
+        """Forget what was computed for all nodes: they are rated against a GPU that came or went."""
+        for name in self._nodes:
             self._changed(name)
 
     def _changed(self, node: str) -> None:
@@ -310,6 +321,10 @@ class ClusterSnapshot:
     def priority(self, uuid: str) -> int | None:
         """Return the priority of a GPU, 0 to 9; ``None``: the settings do not name it."""
         return self._priorities.get(uuid)
+
+    def pace(self, gpu: Gpu) -> int:
+        """Return the compute of a GPU in thousandths of that of the cluster's fastest one; 1000 if it is not known."""
+        return self._fastest.pace(gpu)
 
     def facts(self, node: str) -> NodeFacts:
         """Return the other facts known of a node."""

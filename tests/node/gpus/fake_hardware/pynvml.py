@@ -2,10 +2,10 @@
 
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
 function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "samples": [[age in s, per cent]]?,
-"throttled": reasons?, "pending": 1?, "drained": 1?, "unnumbered": true?, "mig": mode?, "instances": [uuid | null]?,
-…}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set
-tells of those ``xids`` that come after it was made; ``broken``: of none any more. What takes PCIe's measure is noted in
-a file beside it.
+"throttled": reasons?, "pending": 1?, "drained": 1?, "unnumbered": true?, "cores": number?, "clock": MHz?, "mig": mode?,
+"instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
+"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more. What
+takes PCIe's measure is noted in a file beside it.
 """
 
 import json
@@ -28,6 +28,7 @@ NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NOT_FOUND, NVML_ERROR_TIMEOUT, NVML_ERROR_UNKNOWN = 3, 6, 10, 999
 NVML_ERROR_FUNCTION_NOT_FOUND = 13
 NVML_GPU_UTILIZATION_SAMPLES = 1
+NVML_CLOCK_SM = 1
 
 
 class NVMLError(Exception):
@@ -124,6 +125,15 @@ def nvmlDeviceGetCurrentClocksThrottleReasons(handle: int) -> int:  # noqa: N802
 
 def nvmlDeviceQueryDrainState(pci: SimpleNamespace) -> int:  # noqa: N802
     return int(_sensor(int(pci.busId.split(":")[1], 16), "QueryDrainState", "drained"))
+
+
+def nvmlDeviceGetNumGpuCores(handle: int) -> int:  # noqa: N802
+    return int(_sensor(handle, "NumGpuCores", "cores"))
+
+
+def nvmlDeviceGetMaxClockInfo(handle: int, kind: int) -> int:  # noqa: N802
+    assert kind == NVML_CLOCK_SM
+    return int(_sensor(handle, "MaxClockInfo", "clock"))
 
 
 def nvmlDeviceGetMigMode(handle: int) -> list[int]:  # noqa: N802
