@@ -31,7 +31,7 @@ COMMAND = "scripts/bench gate"
 ROOT = Path(__file__).parents[1]
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 ROUNDS = 9
-LAUNCHES, SHORT_KERNELS, CALLS = 500_000, 50_000, 5_000_000
+LAUNCHES, SHORT_KERNELS, CALLS, ARMINGS = 500_000, 50_000, 5_000_000, 10_001
 TRAINING, PAUSE = 4, 600
 """Seconds of each round, and microseconds in each step."""
 ENDINGS = 20
@@ -50,6 +50,7 @@ def run() -> Sequence[Figure]:
     with tempfile.TemporaryDirectory(prefix="g") as folder:
         bench = _Bench(Path(folder))
         calls = [bench.call() for _ in range(ROUNDS)]
+        arming = [bench.arming() for _ in range(ROUNDS)]
         free: list[float] = []
         share: list[float] = []
         whole: list[float] = []
@@ -67,8 +68,11 @@ def run() -> Sequence[Figure]:
         unpaid = [bench.unpaid() for _ in range(3)]
     loss = [100 * (one - other) / other for one, other in zip(slow, fast, strict=True)]
     ours, jumps = zip(*calls, strict=True)
+    arms, firsts = zip(*arming, strict=True)
     return [
         Figure.of("Gate: cost per entry, against a jump of the linker", "ns", ours, COMMAND, goal=0.5, baseline=jumps),
+        Figure.of("Gate: to arm all entries", "µs", arms, COMMAND),
+        Figure.of("Gate: the first use after that", "µs", firsts, COMMAND),
         Figure.of("Gate: a launch inside a lease", "ns", share, COMMAND, baseline=free),
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
@@ -140,6 +144,11 @@ class _Bench:
         """Return the nanoseconds that an entry adds to a call, and those that the linker's own jump adds."""
         direct, entry, linked = (float(word) for word in _output([self.entries, "rate", CALLS], {}).split())
         return entry - direct, linked - direct
+
+    def arming(self) -> tuple[float, float]:
+        """Return the microseconds of arming the entries, and of the first call that is noticed."""
+        arms, first = (float(word) / 1000 for word in _output([self.entries, "arming", ARMINGS], {}).split())
+        return arms, first
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
         """Return the nanoseconds of each launch until all are submitted, and until all have ended."""

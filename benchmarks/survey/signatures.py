@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FUNCTIONS = ROOT / "node_plugin/gate/driver/functions.def"
 """Every function of the driver by the gate's list: name, suffix of its symbol, first version."""
 _DECLARED = re.compile(r"CUresult\s+CUDAAPI\s+(\w+)\s*\(([^;]*)\)\s*;")
-_LISTED = re.compile(r"F\((\w+), (\w*), (\d+)\)")
+_LISTED = re.compile(r"F\((\w+), (\w*), (\d+), \w+\)")
 
 
 class Parameter(NamedTuple):

@@ -119,7 +119,7 @@ KINDS = (
 
 def functions() -> list[tuple[str, str, int]]:
     """Return each function of a driver: its name, the end of its symbol, the first version that has it."""
-    rows = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "driver" / "functions.def").read_text())
+    rows = re.findall(r"F\((\w+), (\w*), (\d+), \w+\)", (GATE / "driver" / "functions.def").read_text())
     return [(name, end, int(since)) for name, end, since in rows]
 
 

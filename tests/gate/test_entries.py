@@ -8,7 +8,9 @@ import pytest
 from .building import GATE, Built, build_entries, build_gate, command
 from .place import Place, Program
 
-LISTED = re.findall(r"F\((\w+), (\w*), (\d+)\)", (GATE / "driver" / "functions.def").read_text())
+FUNCTIONS = (GATE / "driver" / "functions.def").read_text()
+LISTED = re.findall(r"F\((\w+), (\w*), (\d+), \w+\)", FUNCTIONS)
+WORK = {name + end for name, end in re.findall(r"F\((\w+), (\w*), \d+, WORK\)", FUNCTIONS)}
 
 LOOKUP = """
 import ctypes, sys
@@ -56,7 +58,7 @@ int cuOfTomorrow(double one, int two, double three) { return (int)(one * 100) + 
 def tomorrow(built: Built, short: Path) -> Place:
     """Build a driver with a newer form of a gated function, with other arguments, and with an unlisted function."""
     (short / "more.c").write_text(MORE.replace("int cu", '__attribute__((visibility("default"))) int cu'))
-    (short / "more.def").write_text("F(cuLaunchKernel, _v2, 14000) F(cuOfTomorrow, , 14000)\n")
+    (short / "more.def").write_text("F(cuLaunchKernel, _v2, 14000, WORK) F(cuOfTomorrow, , 14000, WORK)\n")
     command(
         "sh", GATE / "standin" / "build.sh", short / "driver", f'-DSTANDIN_MORE="{short}/more.def"', short / "more.c"
     )
@@ -104,6 +106,22 @@ def test_function_that_the_driver_lacks_is_not_supported(place: Place, short: Pa
 def entries(built: Built) -> list[str]:
     """Return the command of a program with the gate in it."""
     return [str(build_entries(built.program("entries"), built.driver))]
+
+
+def test_first_use_of_armed_entries_is_noticed(entries: list[str]) -> None:
+    """Those of all functions of that class, and no others; also after calls were blocked meanwhile."""
+    with Program([*entries, "armed"], {}) as program:
+        (before, *closed), answers = (line.split() for line in program.lines())
+    assert before == "1"  # what was before the first arming is not known
+    assert set(closed) == WORK
+    others, use, none, unlisted, blocked, later = answers
+    assert (others, use, none, unlisted, blocked, later) == ("0", "1", "0", "1", "0", "1")
+
+
+def test_use_is_never_missed(entries: list[str]) -> None:
+    """Threads call all the time: each time that one has called after the arming, it was noticed."""
+    with Program([*entries, "missed", "200"], {}) as program:
+        assert program.lines() == ["refused 0 missed 0"]
 
 
 def test_blocked_calls_wait(entries: list[str]) -> None:

@@ -205,7 +205,7 @@ gate_entries:
     .set number, number + 1
     .endm
 
-#define F(base, suffix, since) NAMED base##suffix;
+#define F(base, suffix, since, class) NAMED base##suffix;
 #include "driver/functions.def"
 #undef F
 

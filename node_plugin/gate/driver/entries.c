@@ -13,7 +13,11 @@
  * a restartable sequence (rseq): the kernel restarts it in a thread that was preempted, and membarrier restarts it in running
  * threads. The C library must have registered the thread (glibc 2.35). An unregistered thread sets
  * `gate_unrestartable` before it reads its slot, and from then on `entries_block` fails. Threads that share another thread's
- * thread pointer (`vfork`, `clone` without a TLS) are not detected. */
+ * thread pointer (`vfork`, `clone` without a TLS) are not detected.
+ *
+ * `entries_arm` points the slots of functions that use the GPU back to `gate_blocked` in the same way, but nobody waits there: the
+ * first such call opens them all again, and is noticed by that. There is no barrier, as a call at the moment of arming belongs to
+ * the time before it. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 
@@ -33,7 +37,7 @@ extern const char gate_blocked[];
 extern void *_Atomic gate_slots[ENTRIES];
 
 static const char *const names[NAMED] = {
-#define F(base, suffix, since) [ENTRY_##base##suffix] = #base #suffix,
+#define F(base, suffix, since, class) [ENTRY_##base##suffix] = #base #suffix,
 #include "driver/functions.def"
 #undef F
 };
@@ -49,11 +53,18 @@ static const bool is_gated[NAMED] = {
     GATED(IS_GATED)
 };
 
+static const uint8_t class_of[NAMED] = {
+#define F(base, suffix, since, class) [ENTRY_##base##suffix] = CLASS_##class,
+#include "driver/functions.def"
+#undef F
+};
+
 static void *_Atomic exported[NAMED];  /* by the driver; NULL: it has no such function */
 static void *_Atomic targets[ENTRIES]; /* of an open slot; NULL: not known yet, or an unused spare */
 static _Atomic bool known;
 static _Atomic unsigned blocker; /* a futex: the thread that may still enter; 0: all may */
 static _Atomic unsigned unblocking; /* number of threads that are opening slots */
+static _Atomic bool armed; /* no use of the GPU since the slots of such functions were closed */
 
 #ifdef __aarch64__
 _Atomic ptrdiff_t gate_rseq __attribute__((visibility("hidden"))); /* offset from the thread pointer; 0: none */
@@ -86,19 +97,34 @@ static void *blocked_at(unsigned number) { return (void *)(gate_blocked + (size_
 
 static bool is_entry(const void *address) { return (const char *)address >= gate_entries && (const char *)address < gate_blocked; }
 
+/* Return whether a call by this entry is use of the GPU. The gate's own calls are not. */
+static bool is_use(unsigned number) { return number < NAMED ? class_of[number] == CLASS_WORK : number < FIRST_STUB; }
+
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void open_slot(unsigned number) {
-    void *target = atomic_load(&targets[number]);
-    if (target) atomic_store(&gate_slots[number], target);
+    void *target = atomic_load_explicit(&targets[number], memory_order_relaxed);
+    if (target) atomic_store_explicit(&gate_slots[number], target, memory_order_release);
 }
 
-/* Open the slots from `first` up to `end`, unless calls are blocked. entries_block waits for threads that are in here. */
+/* Open the slots from `first` up to `end`, unless calls are blocked; those that are armed stay closed. entries_block and
+ * entries_arm wait for threads that are in here. */
 static void open_slots(unsigned first, unsigned end) {
     atomic_fetch_add(&unblocking, 1);
+    bool closed = atomic_load(&armed);
     if (!atomic_load(&blocker))
-        for (unsigned number = first; number < end; number++) open_slot(number);
+        for (unsigned number = first; number < end; number++)
+            if (!closed || !is_use(number)) open_slot(number);
     atomic_fetch_sub(&unblocking, 1);
+}
+
+/* Wait until no thread is opening slots; false: one has been stopped there. */
+static bool none_opening(void) {
+    for (int tries = 0; atomic_load(&unblocking); tries++) {
+        if (tries > 1000000) return false;
+        syscall(SYS_sched_yield);
+    }
+    return true;
 }
 
 /* Look up the driver's functions. Several threads may do so at once, with the same result. */
@@ -127,7 +153,9 @@ void *gate_slow(unsigned number) {
     void *to = by && by == this_thread() ? atomic_load(&targets[number]) : entry_at(number);
     while (to == entry_at(number) && (by = atomic_load(&blocker)))
         syscall(SYS_futex, &blocker, FUTEX_WAIT_PRIVATE, by, NULL, NULL, 0);
-    if (to == entry_at(number)) open_slots(number, number + 1);
+    bool noticed = to == entry_at(number) && is_use(number) && atomic_exchange(&armed, false);
+    if (noticed) open_slots(0, FIRST_STUB);
+    else if (to == entry_at(number)) open_slots(number, number + 1);
     errno = error;
     return to;
 }
@@ -142,12 +170,9 @@ static bool pass_barrier(void) {
 bool entries_block(void) {
     if (!atomic_load(&known)) load_driver();
     atomic_store(&blocker, this_thread());
-    for (int tries = 0; atomic_load(&unblocking); tries++) {
-        if (tries > 1000000) break; /* a thread has been stopped there */
-        syscall(SYS_sched_yield);
-    }
+    bool alone = none_opening();
     for (unsigned i = 0; i < ENTRIES; i++) atomic_store(&gate_slots[i], blocked_at(i));
-    if (!atomic_load(&unblocking) && pass_barrier() && restart_sequences()) return true;
+    if (alone && pass_barrier() && restart_sequences()) return true;
     entries_unblock();
     return false;
 }
@@ -160,7 +185,21 @@ void entries_unblock(void) {
 
 void entries_fork(void) {
     atomic_store(&unblocking, 0);
+    atomic_store(&armed, false); /* another thread may have been arming the entries */
     if (atomic_load(&blocker)) entries_unblock(); /* the thread that blocked calls does not exist in the child */
+}
+
+/* --- arming ------------------------------------------------------------------------------------------------------- */
+
+bool entries_arm(void) {
+    if (atomic_exchange(&armed, true)) return false;
+    if (none_opening()) { /* a thread that began earlier might open some again */
+        for (unsigned i = 0; i < FIRST_STUB; i++)
+            if (is_use(i)) atomic_store_explicit(&gate_slots[i], blocked_at(i), memory_order_release);
+    } else {
+        atomic_store(&armed, false);
+    }
+    return true;
 }
 
 /* --- by address --------------------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define F(base, suffix, since) ENTRY_##base##suffix,
+#define F(base, suffix, since, class) ENTRY_##base##suffix,
 enum {
 #include "driver/functions.def"
     NAMED,
@@ -21,6 +21,15 @@ enum {
     ENTRIES = FIRST_STUB + STUBS
 };
 #undef F
+
+/* The classes of functions (functions.def). Only a call of class WORK is use of the GPU: what asks or waits does not keep it. */
+enum {
+    CLASS_PASS,   /* answers rightly while the GPU is parked, as measured on a driver: may pass */
+    CLASS_ANSWER, /* asks whether submitted work has ended, or waits until it has: it has, before a GPU is parked */
+    CLASS_LATER,  /* gives something back, which can be done after the GPU's return */
+    CLASS_ASK,    /* asks for something else, and waits for the GPU's return */
+    CLASS_WORK    /* all others, and functions that are not in the list; they wait as well */
+};
 
 extern const char gate_entries[]; /* code */
 
@@ -31,6 +40,9 @@ void *entry_for(const char *name, int version, uint64_t flags, void *found);
  * blocked thread may hold it. */
 bool entries_block(void);
 void entries_unblock(void);
+/* Arm the entries: the next call that is use of the GPU will be noticed, which costs that call some µs and all others nothing.
+ * Return whether there was one since they were last armed, or cannot be told. One thread at a time. */
+bool entries_arm(void);
 void entries_fork(void);
 #endif
 #endif

@@ -8,7 +8,7 @@
 
 static int unsupported(void) { return 801; }
 
-#define F(base, suffix, since) \
+#define F(base, suffix, since, class) \
     __attribute__((visibility("default"), weak, alias("unsupported"))) int JOINED(base, suffix)(void);
 #include "../driver/functions.def"
 #ifdef STANDIN_MORE /* functions of a future driver */
@@ -17,7 +17,7 @@ static int unsupported(void) { return 801; }
 #undef F
 
 const struct row standin_rows[] = {
-#define F(base, suffix, since) {#base, #suffix, since, JOINED(base, suffix)},
+#define F(base, suffix, since, class) {#base, #suffix, since, JOINED(base, suffix)},
 #include "../driver/functions.def"
 #ifdef STANDIN_MORE /* functions of a future driver */
 #include STANDIN_MORE

@@ -1,6 +1,10 @@
 /* All of the gate built into this program, to test its entries in front of the stand-in driver.
  *
- *     entries rate COUNT      ns of a call of a function, by an entry, and by a jump as the linker makes them for a library
+ *     entries rate COUNT      ns of a call of a function, by an entry, and by a jump as the linker makes them for a library; the
+ *                             entry is armed before each round of so many calls
+ *     entries arming TIMES    ns of arming, and of the first call after it
+ *     entries armed           the functions that are noticed, and whether calls of others, and of such ones, were
+ *     entries missed TIMES    threads call all the time while entries are armed, and calls blocked between: how often none was noticed
  *     entries block TIMES     threads call all the time while calls are blocked and unblocked: how many entered while blocked
  *     entries step            stop a thread at each instruction of an entry while calls are blocked: what it did then
  *     entries alone           whether blocking works, and whether it still does after a thread has entered that is not registered
@@ -55,6 +59,7 @@ static void rate(long count) {
     function ways[3] = {nothing, by_entry(nothing), linked};
     double best[3] = {1e9, 1e9, 1e9};
     for (int round = 0; round < 20; round++) {
+        entries_arm();
         for (int way = 0; way < 3; way++) {
             double one = each(ways[way], count);
             if (one < best[way]) best[way] = one;
@@ -63,7 +68,65 @@ static void rate(long count) {
     printf("%.3f %.3f %.3f\n", best[0], best[1], best[2]);
 }
 
+static int by_ns(const void *one, const void *other) {
+    double difference = *(const double *)one - *(const double *)other;
+    return (difference > 0) - (difference < 0);
+}
+
+static void arming(long times) {
+    function entry = by_entry(nothing);
+    double *arms = calloc((size_t)times, sizeof *arms), *calls = calloc((size_t)times, sizeof *calls);
+    for (long i = 0; i < times; i++) {
+        entry(0);
+        uint64_t begin = now_ns();
+        entries_arm();
+        uint64_t between = now_ns();
+        entry(0);
+        calls[i] = (double)(now_ns() - between);
+        arms[i] = (double)(between - begin);
+    }
+    qsort(arms, (size_t)times, sizeof *arms, by_ns);
+    qsort(calls, (size_t)times, sizeof *calls, by_ns);
+    printf("%.0f %.0f\n", arms[times / 2], calls[times / 2]);
+}
+
 static function entry_of_enter;
+
+extern void *_Atomic gate_slots[ENTRIES] __attribute__((visibility("hidden")));
+extern const char gate_blocked[] __attribute__((visibility("hidden")));
+
+static bool is_closed(unsigned number) { return atomic_load(&gate_slots[number]) == (void *)(gate_blocked + ENTRY_SIZE * number); }
+
+static void armed(void) {
+    static const char *const names[NAMED] = {
+#define F(base, suffix, since, class) [ENTRY_##base##suffix] = #base #suffix,
+#include "driver/functions.def"
+#undef F
+    };
+    extern CUresult cuDriverGetVersion(int *), cuStreamQuery(CUstream), cuEventDestroy_v2(CUevent), cuCtxGetLimit(size_t *, int);
+    extern CUresult cuEventCreate(CUevent *, unsigned);
+    int version;
+    size_t limit;
+    CUevent event;
+    printf("%d", entries_arm());
+    for (unsigned i = 0; i < FIRST_STUB; i++)
+        if (i < NAMED && is_closed(i)) printf(" %s", names[i]);
+    cuDriverGetVersion(&version), cuStreamQuery(NULL), cuEventDestroy_v2(NULL), cuCtxGetLimit(&limit, 0);
+    printf("\n%d", entries_arm());
+    cuEventCreate(&event, 0);
+    printf(" %d", entries_arm());
+    printf(" %d", entries_arm());
+    entry_of_enter(0); /* of a function that is not in the list */
+    printf(" %d", entries_arm());
+    gate_lock();
+    if (!entries_block()) exit(7);
+    entries_unblock();
+    gate_unlock();
+    printf(" %d", entries_arm());
+    cuEventCreate(&event, 0);
+    printf(" %d\n", entries_arm());
+}
+
 static volatile bool over;
 
 static void *calls(void *thread) {
@@ -96,6 +159,31 @@ static void block(long times) {
     over = true;
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     printf("refused %ld wrong %ld moved %ld\n", refused, wrong, moved);
+}
+
+static bool any_moved(const long *before) {
+    for (int i = 0; i < THREADS; i++)
+        if (inside[i] > before[i] + 1) return true; /* a thread that was inside counts itself later */
+    return false;
+}
+
+static void missed(long times) {
+    pthread_t threads[THREADS];
+    long before[THREADS], none = 0, refused = 0;
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, calls, (void *)i);
+    for (long round = 0; round < times; round++) {
+        entries_arm();
+        gate_lock();
+        if (round % 2 == 0) refused += !entries_block();
+        if (round % 2 == 0) entries_unblock();
+        gate_unlock();
+        for (int i = 0; i < THREADS; i++) before[i] = inside[i];
+        while (!any_moved(before)) sched_yield();
+        none += !entries_arm();
+    }
+    over = true;
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    printf("refused %ld missed %ld\n", refused, none);
 }
 
 /* --- instruction by instruction ----------------------------------------------------------------------------------- */
@@ -257,6 +345,9 @@ int main(int count, char **arguments) {
     long number = count > 2 ? atol(arguments[2]) : 0;
     entry_of_enter = by_entry(enter);
     if (strcmp(arguments[1], "rate") == 0) rate(number);
+    else if (strcmp(arguments[1], "arming") == 0) arming(number);
+    else if (strcmp(arguments[1], "armed") == 0) armed();
+    else if (strcmp(arguments[1], "missed") == 0) missed(number);
     else if (strcmp(arguments[1], "block") == 0) block(number);
     else if (strcmp(arguments[1], "alone") == 0) alone();
     else steps();

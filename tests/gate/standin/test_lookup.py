@@ -9,7 +9,7 @@ import pytest
 from tests.gate.standin.clients import BUILD
 from tests.gate.standin.conftest import Machine
 
-LISTED = re.findall(r"F\((\w+), (\w*), (\d+)\)", (BUILD.parents[1] / "driver" / "functions.def").read_text())
+LISTED = re.findall(r"F\((\w+), (\w*), (\d+), \w+\)", (BUILD.parents[1] / "driver" / "functions.def").read_text())
 
 ASK = """
 import ctypes
