@@ -143,7 +143,7 @@ has_compiler() { command -v "${CC:-gcc}" >/dev/null && echo '#include <stdlib.h>
 build_gate() {
   local lib=node_plugin/jupyter_gpu_node/lib
   [ -f $lib/local/libcuda.so.1 ] && [ -f $lib/shim/libcuda.so.1 ] || rm -f "$cache/stamps/Gate"
-  once "Gate" node_plugin/gate/{connection,driver,launches,memory} node_plugin/gate/build.py "$("${CC:-gcc}" --version)" -- \
+  once "Gate" node_plugin/gate/{connection,driver,launches,memory,parking} node_plugin/gate/build.py "$("${CC:-gcc}" --version)" -- \
     "$python" node_plugin/gate/build.py both $lib
 }
 

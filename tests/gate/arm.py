@@ -32,6 +32,7 @@ class Arm:
         build_gate(self.gate, self._driver / "libcuda.so.1", CC=CC)
         command(CC, "-g", "-O1", "-w", "-pthread", PROGRAMS / "client.c", "-o", self.client)
         self.entries = build_entries(folder / "entries", self._driver, CC)
+        build_entries(folder / "parked", self._driver, CC, source="parked.c")
 
     def process(self, *arguments: str | Path, **env: str) -> list[str]:
         """Return the command that runs a program in an emulated process; ``env`` is for that program alone."""
@@ -41,12 +42,12 @@ class Arm:
     def machine(self, *runs: str) -> list[str]:
         """Start a machine that runs each of these commands; return the lines that they print.
 
-        A command may begin with variables; the test program is "/entries".
+        A command may begin with variables; the test programs are "/entries" and "/parked".
         """
         command(CC, "-O1", "-w", PROGRAMS / "init.c", "-o", self._folder / "init")
         files = {f"lib/{name}": (TREE / "lib" / name).read_bytes() for name in LIBRARIES}
         files["lib/libcuda.so.1"] = (self._driver / "libcuda.so.1").read_bytes()
-        files |= {name: (self._folder / name).read_bytes() for name in ("init", "entries")}
+        files |= {name: (self._folder / name).read_bytes() for name in ("init", "entries", "parked")}
         files["runs"] = "".join(f"{run}\n" for run in runs).encode()
         image = self._folder / "image"
         image.write_bytes(_archive([("lib", b"", FOLDER), *((name, data, FILE) for name, data in files.items())]))

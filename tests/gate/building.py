@@ -120,11 +120,14 @@ def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: st
     return folder
 
 
-def build_entries(program: Path, driver: Path, cc: str = "gcc") -> Path:
-    """Build `clients/entries.c` with all of the gate in it, in front of the driver in that folder."""
-    source = re.search(r"^PARTS = \(([^)]*)\)", (GATE / "build.py").read_text(), re.MULTILINE)
-    assert source
-    parts = [GATE / name for name in re.findall(r'"(.+?)"', source[1])]
-    command(cc, "-std=gnu11", "-g", "-O2", "-I", GATE, PROGRAMS / "entries.c", *parts, "-o", program, "-pthread",
+def build_entries(program: Path, driver: Path, cc: str = "gcc", source: str = "entries.c") -> Path:
+    """Build a program of `clients` with all of the gate in it, in front of the driver in that folder."""
+    listed = re.search(r"^PARTS = \(([^)]*)\)", (GATE / "build.py").read_text(), re.MULTILINE)
+    assert listed
+    parts = [GATE / name for name in re.findall(r'"(.+?)"', listed[1])]
+    flags = ("-std=gnu11", "-g", "-O2", "-I", str(GATE))
+    gate = program.with_name(f"{program.name}.gate")
+    compiled(gate, GATE, ("object", cc), lambda output: command(cc, *flags, "-r", "-nostdlib", *parts, "-o", output))
+    command(cc, *flags, PROGRAMS / source, "-x", "none", gate, "-o", program, "-pthread",
             "-L", driver, "-Wl,--no-as-needed", "-l:libcuda.so.1", f"-Wl,-rpath,{driver}")  # fmt: skip
     return program

@@ -47,12 +47,17 @@ def test_thread_without_restartable_sequences_makes_blocking_fail(arm: Arm) -> N
 
 @pytest.mark.skipif(not MACHINE, reason="needs a kernel for aarch64: run scripts/test")
 def test_thread_is_never_between_check_and_jump(arm: Arm) -> None:
-    """A thread stopped at any instruction while calls are blocked waits; an unregistered one makes blocking fail."""
+    """A thread stopped at any instruction while calls are blocked waits; an unregistered one makes blocking fail.
+
+    Calls that give something back while the process is parked are made afterwards, with their arguments.
+    """
     step, *rest = arm.machine(
-        "/entries step", "/entries block 20", "/entries alone", "GLIBC_TUNABLES=glibc.pthread.rseq=0 /entries alone"
-    )
+        "/entries step", "/entries block 20", "/entries alone", "GLIBC_TUNABLES=glibc.pthread.rseq=0 /entries alone",
+        "JUPYTER_GPU_STANDIN=/ JUPYTER_GPU_STANDIN_PARK_BASE=0 /parked back",
+    )  # fmt: skip
     *inside, entered = step.split()
     assert len(inside) > 10
     assert set(inside) == {"shi"}  # calls were blocked, the thread waited, and it entered in the end
     assert entered == "s-i"
-    assert rest == ["refused 0 wrong 0 moved 20", "shut, refused", "refused, refused"]
+    assert rest[:3] == ["refused 0 wrong 0 moved 20", "shut, refused", "refused, refused"]
+    assert rest[3:] == ["0 0 0 0 0 0 0 0", "64 0"]

@@ -57,6 +57,7 @@ gate_slow_common:
     movups %xmm6, 160(%rsp)
     movups %xmm7, 176(%rsp)
     movq 8(%rbp), %rdi
+    movq %rsp, %rsi
     call gate_slow
     movq %rax, %r11
     movq 0(%rsp), %rdi
@@ -163,6 +164,7 @@ gate_slow_common:
     stp q4, q5, [sp, #160]
     stp q6, q7, [sp, #192]
     mov w0, w17
+    add x1, sp, #16
     bl gate_slow
     mov x16, x0
     ldp x0, x1, [sp, #16]

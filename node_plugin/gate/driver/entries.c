@@ -20,6 +20,7 @@
  * the time before it. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
+#include "parking/later.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -62,7 +63,9 @@ static const uint8_t class_of[NAMED] = {
 static void *_Atomic exported[NAMED];  /* by the driver; NULL: it has no such function */
 static void *_Atomic targets[ENTRIES]; /* of an open slot; NULL: not known yet, or an unused spare */
 static _Atomic bool known;
-static _Atomic unsigned blocker; /* a futex: the thread that may still enter; 0: all may */
+static _Atomic unsigned blocker; /* the thread that may still enter; 0: all may */
+static _Atomic int allowed;      /* enum allowed, for the others */
+static _Atomic unsigned changes; /* a futex: how often these two have changed */
 static _Atomic unsigned unblocking; /* number of threads that are opening slots */
 static _Atomic bool armed; /* no use of the GPU since the slots of such functions were closed */
 
@@ -91,7 +94,7 @@ static unsigned this_thread(void) { return (unsigned)syscall(SYS_gettid); }
 
 static CUresult not_supported(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
-static void *entry_at(unsigned number) { return (void *)(gate_entries + (size_t)ENTRY_SIZE * number); }
+static CUresult succeeded(void) { return CUDA_SUCCESS; }
 
 static void *blocked_at(unsigned number) { return (void *)(gate_blocked + (size_t)ENTRY_SIZE * number); }
 
@@ -144,15 +147,35 @@ static void load_driver(void) {
     open_slots(0, ENTRIES);
 }
 
-/* Handle a call that reached a blocked slot: wait, then return the address of its entry, to run it again. The thread that
- * blocked the calls may pass. */
-void *gate_slow(unsigned number) {
+/* Return where a call goes while calls are blocked; NULL: it has to wait. Of the gate's own calls none is answered. */
+static void *allowed_way(unsigned number, const uint64_t arguments[2]) {
+    int what = atomic_load(&allowed);
+    bool own = number >= FIRST_STUB;
+    unsigned named = own ? entry_of[number - FIRST_STUB] : number;
+    int class = named < NAMED ? class_of[named] : CLASS_WORK;
+    if (class == CLASS_PASS && what == ALLOW_PARKED) return atomic_load(&targets[number]);
+    if (class == CLASS_ANSWER && what != ALLOW_NOTHING && !own) return (void *)succeeded;
+    if (class == CLASS_LATER && what == ALLOW_PARKED && !own && later_keep(number, arguments)) return (void *)succeeded;
+    return NULL;
+}
+
+/* Return where a call goes that reached a blocked slot, perhaps after waiting: to its entry, to run it again, if calls are not
+ * blocked any more. The thread that blocked them may pass. */
+static void *way(unsigned number, const uint64_t arguments[2]) {
+    for (;;) {
+        unsigned seen = atomic_load(&changes), by = atomic_load(&blocker);
+        if (!by) return entry_at(number);
+        void *to = by == this_thread() ? atomic_load(&targets[number]) : allowed_way(number, arguments);
+        if (to) return to;
+        syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    }
+}
+
+/* Handle a call that reached a blocked slot; called by entries.S, with the first two arguments in registers. */
+void *gate_slow(unsigned number, const uint64_t arguments[2]) {
     int error = errno;
     if (!atomic_load(&known)) load_driver();
-    unsigned by = atomic_load(&blocker);
-    void *to = by && by == this_thread() ? atomic_load(&targets[number]) : entry_at(number);
-    while (to == entry_at(number) && (by = atomic_load(&blocker)))
-        syscall(SYS_futex, &blocker, FUTEX_WAIT_PRIVATE, by, NULL, NULL, 0);
+    void *to = way(number, arguments);
     bool noticed = to == entry_at(number) && is_use(number) && atomic_exchange(&armed, false);
     if (noticed) open_slots(0, FIRST_STUB);
     else if (to == entry_at(number)) open_slots(number, number + 1);
@@ -167,8 +190,14 @@ static bool pass_barrier(void) {
     return syscall(SYS_membarrier, BARRIER_EVERYWHERE, 0) == 0; /* older systems; takes some ms */
 }
 
+static void changed(void) {
+    atomic_fetch_add(&changes, 1);
+    syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
 bool entries_block(void) {
     if (!atomic_load(&known)) load_driver();
+    atomic_store(&allowed, ALLOW_NOTHING);
     atomic_store(&blocker, this_thread());
     bool alone = none_opening();
     for (unsigned i = 0; i < ENTRIES; i++) atomic_store(&gate_slots[i], blocked_at(i));
@@ -180,12 +209,19 @@ bool entries_block(void) {
 void entries_unblock(void) {
     atomic_store(&blocker, 0);
     open_slots(0, ENTRIES);
-    syscall(SYS_futex, &blocker, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+    changed();
+}
+
+void entries_allow(enum allowed what) {
+    if (what == ALLOW_PARKED) later_start();
+    atomic_store(&allowed, what);
+    changed();
 }
 
 void entries_fork(void) {
     atomic_store(&unblocking, 0);
     atomic_store(&armed, false); /* another thread may have been arming the entries */
+    later_fork();
     if (atomic_load(&blocker)) entries_unblock(); /* the thread that blocked calls does not exist in the child */
 }
 

@@ -10,6 +10,7 @@
 
 #ifndef __ASSEMBLER__
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define F(base, suffix, since, class) ENTRY_##base##suffix,
@@ -26,12 +27,13 @@ enum {
 enum {
     CLASS_PASS,   /* answers rightly while the GPU is parked, as measured on a driver: may pass */
     CLASS_ANSWER, /* asks whether submitted work has ended, or waits until it has: it has, before a GPU is parked */
-    CLASS_LATER,  /* gives something back, which can be done after the GPU's return */
+    CLASS_LATER,  /* gives something back, which can be done after the GPU's return (later.h) */
     CLASS_ASK,    /* asks for something else, and waits for the GPU's return */
     CLASS_WORK    /* all others, and functions that are not in the list; they wait as well */
 };
 
 extern const char gate_entries[]; /* code */
+static inline void *entry_at(unsigned number) { return (void *)(gate_entries + (size_t)ENTRY_SIZE * number); }
 
 /* Return the entry to hand out instead of `found`, the result of a lookup of that name. */
 void *entry_for(const char *name, int version, uint64_t flags, void *found);
@@ -40,6 +42,13 @@ void *entry_for(const char *name, int version, uint64_t flags, void *found);
  * blocked thread may hold it. */
 bool entries_block(void);
 void entries_unblock(void);
+/* While calls are blocked: from now on those are done all the same that need no GPU. Call it from the thread that blocked them. */
+enum allowed {
+    ALLOW_NOTHING,
+    ALLOW_ANSWERS, /* all submitted work has ended: calls of class ANSWER succeed */
+    ALLOW_PARKED   /* and the GPU is parked: those of class PASS pass, those of class LATER are kept for later_run */
+};
+void entries_allow(enum allowed);
 /* Arm the entries: the next call that is use of the GPU will be noticed, which costs that call some µs and all others nothing.
  * Return whether there was one since they were last armed, or cannot be told. One thread at a time. */
 bool entries_arm(void);
