@@ -54,11 +54,11 @@ def test_what_is_done_later_only_gives_back() -> None:
     assert not _of("LATER") & {"cuMemFreeHost", "cuMemHostUnregister", "cuMemAddressFree", "cuMemUnmap", "cuCtxDestroy"}
 
 
-@pytest.mark.parametrize("pattern", [r"cuLaunch\w*", r"cuMemcpy\w*", r"cuMemset\w*", r"cuGraphLaunch", r"cu\w+Create\w*"])
+@pytest.mark.parametrize("pattern", ["cuLaunch", "cuMemcpy", "cuMemset", "cuGraphLaunch", r"cu\w+Create"])
 def test_what_gives_the_gpu_work_or_makes_something_is_use(pattern: str) -> None:
     """Launches, copies, fills; other than objects that only the host has."""
     hosts = {"cuGraphCreate", "cuGraphConditionalHandleCreate", "cuLinkCreate"}
-    names = [name for name in CLASSES if re.fullmatch(pattern, name) and name not in hosts]
+    names = [name for name in CLASSES if re.match(pattern, name) and name not in hosts]
     assert names
     assert {name: CLASSES[name] for name in names if CLASSES[name] != "WORK"} == {}
 
