@@ -43,6 +43,15 @@ def test_what_is_given_back_meanwhile_is_freed_afterwards(parked: list[str], env
     assert memory == "64 0"
 
 
+@pytest.mark.parametrize(("version", "answers"), [("13000", "1 1"), ("13010", "0 1"), ("12080", "0 1")])
+def test_nothing_passes_that_was_not_measured(
+    parked: list[str], env: dict[str, str], version: str, answers: str
+) -> None:
+    """With another driver, calls that pass with driver 580 wait for the return."""
+    with Program([*parked, "unknown"], env | {"JUPYTER_GPU_STANDIN_VERSION": version}) as program:
+        assert program.lines() == [answers]
+
+
 def test_more_than_is_kept_waits(parked: list[str], env: dict[str, str]) -> None:
     """After 65,536 calls the next one waits until the process runs again."""
     with Program([*parked, "full"], env) as program:

@@ -15,7 +15,7 @@
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
     U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) U(cuStreamGetFlags, (CUstream, unsigned *)) \
     U(cuThreadExchangeStreamCaptureMode, (int *)) \
-    U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
+    U(cuDriverGetVersion, (int *)) U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
     U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
     U(cuEventElapsedTime, (float *, CUevent, CUevent)) \
     U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDeviceGetAttribute, (int *, int, CUdevice)) \

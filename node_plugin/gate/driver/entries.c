@@ -65,6 +65,7 @@ static void *_Atomic targets[ENTRIES]; /* of an open slot; NULL: not known yet, 
 static _Atomic bool known;
 static _Atomic unsigned blocker; /* the thread that may still enter; 0: all may */
 static _Atomic int allowed;      /* enum allowed, for the others */
+static _Atomic bool measured;    /* calls of class PASS may pass, with this driver */
 static _Atomic unsigned changes; /* a futex: how often these two have changed */
 static _Atomic unsigned unblocking; /* number of threads that are opening slots */
 static _Atomic bool armed; /* no use of the GPU since the slots of such functions were closed */
@@ -153,7 +154,7 @@ static void *allowed_way(unsigned number, const uint64_t arguments[2]) {
     bool own = number >= FIRST_STUB;
     unsigned named = own ? entry_of[number - FIRST_STUB] : number;
     int class = named < NAMED ? class_of[named] : CLASS_WORK;
-    if (class == CLASS_PASS && what == ALLOW_PARKED) return atomic_load(&targets[number]);
+    if (class == CLASS_PASS && what == ALLOW_PARKED && atomic_load(&measured)) return atomic_load(&targets[number]);
     if (class == CLASS_ANSWER && what != ALLOW_NOTHING && !own) return (void *)succeeded;
     if (class == CLASS_LATER && what == ALLOW_PARKED && !own && later_keep(number, arguments)) return (void *)succeeded;
     return NULL;
@@ -213,6 +214,8 @@ void entries_unblock(void) {
 }
 
 void entries_allow(enum allowed what) {
+    int version = 0;
+    atomic_store(&measured, NEWER(cuDriverGetVersion)(&version) == CUDA_SUCCESS && version == CLASSES_OF);
     if (what == ALLOW_PARKED) later_start();
     atomic_store(&allowed, what);
     changed();

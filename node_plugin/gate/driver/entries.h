@@ -7,6 +7,7 @@
 #define SPARES 512
 #define STUBS 256
 #define FUNCTIONS_UNTIL 13050 /* CUDA version: functions.def has every form that is older */
+#define CLASSES_OF 13000 /* CUDA version of the driver (580) on which class PASS was measured; with others such calls wait */
 
 #ifndef __ASSEMBLER__
 #include <stdbool.h>

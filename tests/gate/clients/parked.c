@@ -2,6 +2,7 @@
  *
  *     parked shut             call each function while parked, with zeros, except those that pass: print those that returned
  *     parked back             give things back while parked, and ask: print what calls returned, and MiB free before and afterwards
+ *     parked unknown          print whether a call that passes has returned while parked, and afterwards
  *     parked full             give back more than is kept: print how many calls returned, and how many after the return
  *     parked rounds TIMES     threads work all the time while the process is parked again and again: print what went wrong
  */
@@ -156,6 +157,16 @@ static void give_back(void) {
     printf("%zu %zu\n", before - between, before - free_mib());
 }
 
+static void unknown(void) {
+    struct one *one = &functions[ENTRY_cuCtxGetId]; /* an error without a context */
+    park();
+    start(one);
+    printf("%d ", one->ended);
+    back();
+    while (!one->ended) nap(50000);
+    printf("%d\n", one->ended);
+}
+
 static _Atomic int returned;
 
 static void *frees(void *unused) {
@@ -178,7 +189,7 @@ static void full(void) {
 
 /* --- again and again ---------------------------------------------------------------------------------------------- */
 
-static volatile bool over;
+static _Atomic bool over;
 static _Atomic long done[WORKERS], wrong;
 
 /* Without calls that ask for the end of work: nothing keeps those out that were about to enter when calls were blocked. */
@@ -229,6 +240,7 @@ int main(int count, char **arguments) {
     NEED(!cuInit(0) && !cuCtxCreate_v2(&second, 0, 0) && !cuCtxCreate_v2(&first, 0, 0));
     if (strcmp(arguments[1], "shut") == 0) shut();
     else if (strcmp(arguments[1], "back") == 0) give_back();
+    else if (strcmp(arguments[1], "unknown") == 0) unknown();
     else if (strcmp(arguments[1], "full") == 0) full();
     else rounds(count > 2 ? atol(arguments[2]) : 0);
     return 0;
