@@ -112,7 +112,7 @@ INTERNAL gate_through
     adrp x16, gate_rseq
     ldr x16, [x16, :lo12:gate_rseq]
     mrs x15, tpidr_el0
-    cbz x16, unrestartable
+    cbz x16, unknown
     add x15, x15, x16
     ldr w16, [x15, #4] /* cpu_id: negative if this thread's area is not registered */
     tbnz w16, #31, unrestartable
@@ -128,6 +128,14 @@ INTERNAL gate_through_end
     .inst 0xd428bc00 /* RSEQ_SIG: the kernel requires it before the abort address */
 anew:
     b gate_through
+unknown: /* before the C library's area was looked for no slot is read; gate_slow does so */
+    adrp x15, gate_looked
+    add x15, x15, :lo12:gate_looked
+    ldar w16, [x15]
+    cbz w16, gate_slow_common
+    adrp x15, gate_rseq
+    ldr x16, [x15, :lo12:gate_rseq]
+    cbnz x16, gate_through
 unrestartable:
     adrp x15, gate_unrestartable
     ldr w16, [x15, :lo12:gate_unrestartable]

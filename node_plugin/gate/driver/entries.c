@@ -11,7 +11,8 @@
  *
  * On aarch64 an entry needs two instructions, and a thread may be preempted between them for any length of time. So they form
  * a restartable sequence (rseq): the kernel restarts it in a thread that was preempted, and membarrier restarts it in running
- * threads. The C library must have registered the thread (glibc 2.35). An unregistered thread sets
+ * threads. The C library must have registered the thread (glibc 2.35): until `find_rseq` has looked, calls go to `gate_slow`,
+ * which does so first. An unregistered thread sets
  * `gate_unrestartable` before it reads its slot, and from then on `entries_block` fails. Threads that share another thread's
  * thread pointer (`vfork`, `clone` without a TLS) are not detected.
  *
@@ -72,6 +73,7 @@ static _Atomic bool armed; /* no use of the GPU since the slots of such function
 
 #ifdef __aarch64__
 _Atomic ptrdiff_t gate_rseq __attribute__((visibility("hidden"))); /* offset from the thread pointer; 0: none */
+_Atomic unsigned gate_looked __attribute__((visibility("hidden"))); /* whether that is known */
 _Atomic unsigned gate_unrestartable __attribute__((visibility("hidden"))); /* an unregistered thread has entered */
 
 /* Find the rseq area: looked up, so that the gate also loads with older C libraries. */
@@ -79,6 +81,7 @@ static void find_rseq(void) {
     const unsigned *size = process_symbol("__rseq_size");
     const ptrdiff_t *offset = process_symbol("__rseq_offset");
     if (size && offset && *size) atomic_store(&gate_rseq, *offset);
+    atomic_store(&gate_looked, 1);
 }
 
 /* Restart every thread that is inside the sequence. The slots must be blocked already. */
