@@ -12,9 +12,8 @@
  * On aarch64 an entry needs two instructions, and a thread may be preempted between them for any length of time. So they form
  * a restartable sequence (rseq): the kernel restarts it in a thread that was preempted, and membarrier restarts it in running
  * threads. The C library must have registered the thread (glibc 2.35): until `find_rseq` has looked, calls go to `gate_slow`,
- * which does so first. An unregistered thread sets
- * `gate_unrestartable` before it reads its slot, and from then on `entries_block` fails. Threads that share another thread's
- * thread pointer (`vfork`, `clone` without a TLS) are not detected.
+ * which does so first. An unregistered thread sets `gate_unrestartable` before it reads its slot, and from then on `entries_block`
+ * fails. Threads that share another thread's thread pointer (`vfork`, `clone` without a TLS) are not detected.
  *
  * `entries_arm` points the slots of functions that use the GPU back to `gate_blocked` in the same way, but nobody waits there: the
  * first such call opens them all again, and is noticed by that. There is no barrier, as a call at the moment of arming belongs to
@@ -66,8 +65,8 @@ static void *_Atomic targets[ENTRIES]; /* of an open slot; NULL: not known yet, 
 static _Atomic bool known;
 static _Atomic unsigned blocker; /* the thread that may still enter; 0: all may */
 static _Atomic int allowed;      /* enum allowed, for the others */
-static _Atomic bool measured;    /* calls of class PASS may pass, with this driver */
 static _Atomic unsigned changes; /* a futex: how often these two have changed */
+static _Atomic bool measured;    /* calls of class PASS may pass, with this driver */
 static _Atomic unsigned unblocking; /* number of threads that are opening slots */
 static _Atomic bool armed; /* no use of the GPU since the slots of such functions were closed */
 
