@@ -2,9 +2,10 @@
 
 Each cell asks for its GPUs when it is run, as a set: all on one node, as one process uses them. It begins when it has
 all of them, opens them, and gives them back at its end; a cell that waits makes the later ones of its notebook later.
-The scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn day. On a recorded one:
+One on another node has its GPUs meanwhile, but begins only once its worker runs and has what the cell sends there
+(`remote_costs`). The scheduler's own cache and rules decide. `scripts/bench pairs` uses a drawn day. On a recorded one:
 
-    python -m benchmarks.pairs --trace DIR [--gpus 64]
+    python -m benchmarks.pairs --trace DIR [--gpus 64] [--cold SECONDS] [--rate MB] [--sent MB]
 
 All that is measured of GPUs of other nodes are its parts: `scripts/bench pairs` runs each by itself, `scripts/bench
 pairs:warm pairs:dask` those two, and what cannot run here is named. Without names, `scripts/bench` has drawn days and
@@ -19,7 +20,7 @@ import argparse
 import heapq
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from .lib import warm_cell
 from .lib.figures import CannotRunError, Figure, percentile, table
 from .lib.notebook_cluster import NODE_GPUS, NotebookCluster
 from .lib.notebook_trace import Session, drawn, peak, recorded
+from .lib.remote_costs import COLD, RATE, WARM, Delay, RemoteCosts, lost, told
 
 _COMMAND = "scripts/bench pairs"
 _NOTEBOOKS = 40
@@ -40,6 +42,8 @@ _GOAL_SIZE = 64
 TRACE = "JUPYTER_GPU_TRACE"
 """The environment variable with the folder of the recording: it has sessions_june_1_2.json."""
 _MEDIAN = 50
+_MINUTE = 60.0
+_SENT = 100.0  # megabytes by each remote cell of a drawn day, an assumption
 _BEYOND = 60.0  # milliseconds beyond two local resizes
 _END, _BEGIN, _ASK = range(3)
 """Events of one minute, in their order."""
@@ -48,16 +52,20 @@ _END, _BEGIN, _ASK = range(3)
 class Cell(NamedTuple):
     """A cell that ran."""
 
-    wait: int
+    wait: float
     """Minutes until it had its GPUs."""
     remote: bool
     """Whether they were on another node."""
+    delay: Delay | None = None
+    """Until it began, if they were."""
 
 
 class Outcome(NamedTuple):
     """The results of all cells."""
 
     cells: tuple[Cell, ...]
+    busy: float
+    """Minutes that all cells ran."""
     workers: int
     """Worker pods that were made."""
     decisions: tuple[float, ...]
@@ -81,16 +89,22 @@ class Outcome(NamedTuple):
     @property
     def waits(self) -> list[float]:
         """Minutes, of all cells."""
-        return [float(cell.wait) for cell in self.cells]
+        return [cell.wait for cell in self.cells]
+
+    @property
+    def delays(self) -> list[Delay]:
+        """Those of the cells with GPUs of other nodes."""
+        return [cell.delay for cell in self.cells if cell.delay]
 
 
-def simulate(sessions: Sequence[Session], cluster: NotebookCluster) -> Outcome:
-    """Run all cells of all notebooks."""
+def simulate(sessions: Sequence[Session], cluster: NotebookCluster, costs: RemoteCosts | None = None) -> Outcome:
+    """Run all cells of all notebooks; ``costs``: of those on other nodes, by default what was measured."""
+    costs = costs or RemoteCosts()
     names = [f"notebook{number}" for number in range(len(sessions))]
-    events = [(one.start, _BEGIN, number) for number, one in enumerate(sessions)]
+    events = [(float(one.start), _BEGIN, number) for number, one in enumerate(sessions)]
     heapq.heapify(events)
     done = [0] * len(sessions)
-    asked: dict[int, int] = {}
+    asked: dict[int, float] = {}
     cells: list[Cell] = []
     while events:
         now, kind, number = heapq.heappop(events)
@@ -113,10 +127,13 @@ def simulate(sessions: Sequence[Session], cluster: NotebookCluster) -> Outcome:
             own, other = cluster.has(names[ready])
             if max(own, other) >= sessions[ready].gpus:
                 del asked[ready]
-                cells.append(Cell(now - since, own < sessions[ready].gpus))
-                heapq.heappush(events, (now + sessions[ready].cells[done[ready]].length, _END, ready))
+                cell, remote = sessions[ready].cells[done[ready]], own < sessions[ready].gpus
+                delay = costs.delay(cluster.worker_age(names[ready]), cell.memory) if remote else None
+                cells.append(Cell(now - since, remote, delay))
+                heapq.heappush(events, (now + sum(delay or ()) / _MINUTE + cell.length, _END, ready))
     assert not asked, "cells wait for ever"
-    return Outcome(tuple(cells), cluster.started, tuple(cluster.decisions))
+    busy = sum(cell.length for one in sessions for cell in one.cells)
+    return Outcome(tuple(cells), busy, cluster.started, tuple(cluster.decisions))
 
 
 def run() -> Sequence[Figure]:
@@ -127,10 +144,11 @@ def run() -> Sequence[Figure]:
 def days() -> Sequence[Figure]:
     """Measure on drawn days, with as many GPUs as all cells need at once; the baseline is the own node alone."""
     outcomes: dict[bool, list[Outcome]] = {False: [], True: []}
+    costs = RemoteCosts(sent=_SENT)
     for seed in _SEEDS:
         sessions = drawn(_NOTEBOOKS, seed)
         for remote, found in outcomes.items():
-            found.append(simulate(sessions, NotebookCluster(_whole_nodes(peak(sessions)), remote=remote)))
+            found.append(simulate(sessions, NotebookCluster(_whole_nodes(peak(sessions)), remote=remote), costs))
     waiting = {remote: 100 - fmean(one.at_once for one in found) for remote, found in outcomes.items()}
     elsewhere = fmean(one.remote for one in outcomes[True])
     what = f"pairs: {_NOTEBOOKS} notebooks a day on as many GPUs as their cells need at once"
@@ -175,7 +193,17 @@ def trace() -> Sequence[Figure]:
         command = f"{_COMMAND}:trace"
         found.append(Figure(f"{what}, cells that wait", "%", waiting, command, goal=goals[0], baseline=before))
         found.append(Figure(f"{what}, cells with GPUs of other nodes", "%", both.remote, command, goal=goals[1]))
+        found += _costs(what, both, command)
     return found
+
+
+def _costs(what: str, outcome: Outcome, command: str) -> Iterator[Figure]:
+    """Yield what cells on other nodes cost: in the time of all cells, and each of them."""
+    part = lost(outcome.delays, outcome.busy)
+    yield Figure(f"{what}, waits for workers and bytes, of the time of all cells", "%", part, command)
+    if outcome.delays:
+        waits = [1000 * sum(delay) for delay in outcome.delays]
+        yield Figure.of(f"{what}, wait of a remote cell for its worker and bytes", "ms", waits, command)
 
 
 def _other(name: str) -> Callable[[], Sequence[Figure]]:
@@ -213,6 +241,13 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, metavar="DIR", help="has sessions_june_1_2.json; default: a drawn day")
     parser.add_argument("--gpus", type=int, action="append", help="of the cluster; default: 48 to 160")
     parser.add_argument("--seed", type=int, default=0, help="of a drawn day")
+    parser.add_argument("--cold", type=float, default=COLD, metavar="SECONDS", help="of a cell whose worker must start")
+    parser.add_argument("--warm", type=float, default=WARM, metavar="SECONDS", help="of one whose worker runs")
+    parser.add_argument("--rate", type=float, default=RATE, metavar="MB", help="that are sent in a second")
+    parser.add_argument(
+        "--sent", type=float, metavar="MB",
+        help="by each cell on another node; default: all that it has on its GPUs, as recorded",
+    )  # fmt: skip
     parser.add_argument("--cells", action="store_true", help="measure warm cells alone")
     parser.add_argument("--rounds", type=int, default=_CELLS, help="warm cells")
     arguments = parser.parse_args()
@@ -228,15 +263,16 @@ def main() -> int:
         parser.error(str(error))
     cells, reserved = sum(len(one.cells) for one in sessions), peak(sessions, reserved=True)
     print(f"{len(sessions)} notebooks, {cells} cells; {peak(sessions)} GPUs in cells at once, {reserved} if reserved")
+    costs = RemoteCosts(arguments.cold, arguments.warm, arguments.rate, arguments.sent)
     for gpus in arguments.gpus or _SIZES:
         for remote in (False, True):
-            found = simulate(sessions, NotebookCluster(gpus, remote=remote))
+            found = simulate(sessions, NotebookCluster(gpus, remote=remote), costs)
             decided = [1000 * seconds for seconds in found.decisions]
             print(
                 f"{gpus:4} GPUs, {'all nodes' if remote else 'own node '}: {found.at_once:5.1f} % at once, wait mean "
                 f"{fmean(found.waits):5.1f}, p95 {percentile(found.waits, 95):4.0f} min; "
                 f"{found.remote:4.1f} % of the cells remote, {found.started:5.1f} worker pods per 100 cells; "
-                f"decision p50 {percentile(decided, 50):.1f}, "
+                f"{told(found.delays, len(found.cells), found.busy)}; decision p50 {percentile(decided, 50):.1f}, "
                 f"p99 {percentile(decided, 99):.1f} ms"
             )
     return 0

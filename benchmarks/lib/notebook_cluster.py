@@ -1,7 +1,8 @@
 """A cluster of equal nodes with notebooks and their workers, as one scheduler process knows it: no API server.
 
 The cache and the rules of the scheduler decide. The cluster does at once what a decision asks for: GPUs are attached,
-and a worker pod runs as soon as it is named. Time stands still but for `at`.
+and a worker pod is there as soon as it is named; how long its start takes, the cells bear (`worker_age`). Time stands
+still but for `at`.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class NotebookCluster:
         self._nodes = [f"node{number}" for number in range(gpus // NODE_GPUS)]
         self._pods: dict[str, dict[str, Any]] = {}
         self._sets: dict[str, int] = {}  # milli that the cell of each notebook needs, on one node
+        self._made: dict[str, float] = {}  # when each worker pod was made, in seconds
         self._version = 0
         for name in self._nodes:
             metadata = {"name": name, "uid": name, "annotations": {INVENTORY: encode(_inventory(name))}}
@@ -75,7 +77,7 @@ class NotebookCluster:
         self._cache.begin()
         self._settle()
 
-    def at(self, minutes: int) -> None:
+    def at(self, minutes: float) -> None:
         """Have it be so many minutes after the beginning."""
         self._seconds = 60.0 * minutes
         self._settle()
@@ -89,7 +91,7 @@ class NotebookCluster:
 
     def end(self, name: str) -> None:
         """Take a notebook away, and its workers."""
-        for uid in [uid for uid in self._pods if uid == name or uid.startswith(f"{name}-")]:
+        for uid in [name, *self._workers(name)]:
             self._cache.pod_changed(ObjectChange("removed", self._pods.pop(uid)))
         self._settle()
 
@@ -104,8 +106,14 @@ class NotebookCluster:
 
     def has(self, name: str) -> tuple[int, int]:
         """Return how many GPUs a notebook has on its own node, and the most that it has on one other."""
-        others = (self._gpus(uid) for uid in self._pods if uid.startswith(f"{name}-"))
-        return self._gpus(name), max(others, default=0)
+        return self._gpus(name), max(map(self._gpus, self._workers(name)), default=0)
+
+    def worker_age(self, name: str) -> float:
+        """Return the seconds since that worker pod of a notebook was made that has the most GPUs."""
+        return self._seconds - self._made[max(self._workers(name), key=self._gpus)]
+
+    def _workers(self, name: str) -> list[str]:
+        return [uid for uid in self._pods if uid.startswith(f"{name}-")]
 
     def _gpus(self, uid: str) -> int:
         record = self._cache.record(uid)
@@ -170,6 +178,7 @@ class NotebookCluster:
         new = {name: part for name, part in named.items() if part.milli and name not in self._pods}
         for name, part in new.items():
             self.started += 1
+            self._made[name] = self._seconds
             self._put(name, part.node, {WORKER: encode(WorkerIdentity(uid, part.id)), ALLOCATED: encode(Allocated(0))})
         if new:
             running = {part.id: WorkerStatus(WorkerState.RUNNING) for part in service.workers}

@@ -24,6 +24,8 @@ class GpuCell(NamedTuple):
 
     start: int
     length: int
+    memory: float = 0.0
+    """Megabytes that it has on its GPUs, where that is recorded."""
 
 
 class Session(NamedTuple):
@@ -47,7 +49,9 @@ def recorded(folder: Path) -> list[Session]:
 
 def _session(body: dict[str, Any]) -> Session | None:
     trainings = sorted((one for one in body["trainings"] if one["gpus"]), key=lambda one: one["start_tick"])
-    cells = tuple(GpuCell(one["start_tick"], one["end_tick"] - one["start_tick"]) for one in trainings)
+    cells = tuple(
+        GpuCell(one["start_tick"], one["end_tick"] - one["start_tick"], 1000.0 * one["vram"]) for one in trainings
+    )
     gpus = max((one["gpus"] for one in trainings), default=0)
     return Session(body["start_tick"], body["stop_tick"], gpus, cells) if cells else None
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Requested, Wish
 from jupyter_gpu.model.gpu import total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
-from jupyter_gpu_scheduler.rules.pairs.choose import Pair, PairChooser, worker_of
+from jupyter_gpu_scheduler.rules.pairs.choose import LOCAL, Pair, PairChooser, worker_of
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes, has_resources
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.fragmentation import fragmentation
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.scoring.score import best
+from jupyter_gpu_scheduler.rules.scoring.score import best, node_score
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.shape import shape_of
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, ClusterSnapshot, NodeFacts
@@ -141,22 +142,48 @@ class _Placer:
     ) -> None:
         self._snapshot = snapshot
         self._names = names
+        self._all = frozenset(names)
         self._policy = policy
         self._pairs = pairs
         self._chooser = PairChooser(snapshot, pairs) if pairs else None
+        self._rated: dict[Hashable, _RatedNodes] = {}
 
     def place(self, pod: PodState) -> tuple[PodState, ...]:
         """Return the pod where it is placed now, and its worker, if any; the pod is still pending where none can."""
         if self._chooser and wanted(pod):
-            pair = self._chooser.for_new(pod, self._names)
+            pair = self._chooser.for_new(pod, self._pod_nodes(pod, self._chooser))
             if pair is None:
                 return (pod,)
             if pair.gpu_node != pair.pod_node:
                 return self._apart(pod, pair)
             return (_put(self._snapshot, pod, pair.pod_node),)
-        able = [name for name in self._names if has_resources(pod, self._snapshot.facts(name))]
-        node = best(self._snapshot, pod, filter_nodes(self._snapshot, pod, able).fitting, self._policy)
+        names, _ = self._nodes_for(pod).best(lambda names: self._scores(pod, names))
+        node = best(self._snapshot, pod, names, self._policy)
         return (pod if node is None else _put(self._snapshot, pod, node),)
+
+    def _pod_nodes(self, pod: PodState, chooser: PairChooser) -> Sequence[str]:
+        """Return all nodes for the pod of which the best pair can have one."""
+        assert pod.wish
+        if pod.wish.placement == LOCAL:
+            return self._names
+        own, points = self._nodes_for(pod).best(lambda names: chooser.own_points(pod, names))
+        beside, most = chooser.best_beside(pod, self._all, 1), 1
+        if not beside or chooser.points(pod, beside)[beside[0]] < points:
+            return own
+        while len(beside) == most and len(set(chooser.points(pod, (beside[0], beside[-1])).values())) == 1:
+            most *= 2
+            beside = chooser.best_beside(pod, self._all, most)
+        return [*own, *(name for name in beside if name not in own)]
+
+    def _nodes_for(self, pod: PodState) -> _RatedNodes:
+        kind = (pod.wish, pod.slots, pod.owner, frozenset(pod.asks.items()), frozenset(pod.selector.items()))
+        return self._rated.setdefault(kind, _RatedNodes(self._snapshot, self._names))
+
+    def _scores(self, pod: PodState, names: Iterable[str]) -> Mapping[str, float]:
+        """Return the scores of those nodes that have room for a pod."""
+        able = [name for name in names if has_resources(pod, self._snapshot.facts(name))]
+        fitting = filter_nodes(self._snapshot, pod, able).fitting
+        return {name: node_score(self._snapshot, pod, name, self._policy) for name in fitting}
 
     def _apart(self, pod: PodState, pair: Pair) -> tuple[PodState, PodState]:
         """Place a pod on one node, and on another the worker with its GPUs: the pod itself will want no more."""
@@ -166,6 +193,31 @@ class _Placer:
         held = _put(self._snapshot, worker, pair.gpu_node)
         _note(self._snapshot, replace(pod, node=pair.pod_node, requested=None, limit=0))
         return replace(pod, node=pair.pod_node), held
+
+
+class _RatedNodes:
+    """What nodes are worth for pods of one kind; a node is rated again only once it changed."""
+
+    def __init__(self, snapshot: ClusterSnapshot, names: Iterable[str]) -> None:
+        self._snapshot = snapshot
+        self._names = frozenset(names)
+        self._read: int | None = None
+        self._worth: dict[str, float] = {}
+
+    def best(self, rate: Callable[[Sequence[str]], Mapping[str, float]]) -> tuple[list[str], float]:
+        """Return the best nodes, which are equal, and what they are worth; ``rate``: rates those with room for a pod.
+
+        What a node is worth may depend on that node and on the kind of pods alone, so no pod may wait anywhere.
+        """
+        changes = self._snapshot.changes
+        changed = None if self._read is None else changes.since(self._read)
+        names = self._names if changed is None else changed & self._names
+        self._read = changes.last
+        for name in names:
+            self._worth.pop(name, None)
+        self._worth.update(rate(sorted(names)))
+        most = max(self._worth.values(), default=-math.inf)
+        return [name for name, worth in self._worth.items() if worth == most], most
 
 
 def _put(snapshot: ClusterSnapshot, pod: PodState, node: str) -> PodState:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator, Sequence
+
 import pytest
 
 from benchmarks.lib.simulated_cluster import Job, SimulationResult, at_once, replay
 from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
+from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes, has_resources
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.score import best
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from tests.builders import cluster, facts, new
 
 
@@ -68,6 +76,45 @@ def test_pairs_prefer_one_node() -> None:
     about = {name: facts(cpu=8) for name in "ab"}
     found = replay(cluster({"a": 2, "b": 2}, about=about), jobs, ["a", "b"], Policy(), PairPolicy())
     assert (found.refused, found.remote) == (0, 0)
+
+
+@pytest.mark.parametrize("pairs", [None, PairPolicy(worker={"cpu": 500})])
+def test_only_changed_nodes_are_rated_again(pairs: PairPolicy | None) -> None:
+    """Each pod goes where it would go if all nodes were rated for it."""
+    gpus = {"a": 4, "b": 4, "c": 4, "d": 2, "e": 4, "f": 0}
+    cpu = {"a": 9, "b": 9, "c": 4, "d": 4, "e": 2, "f": 9}
+    snapshot = cluster(gpus, about={name: facts(cpu=cores) for name, cores in cpu.items()})
+    names, policy, chance, places = list(gpus), pairs.policy if pairs else Policy(), random.Random(1), set()
+
+    def jobs() -> Iterator[Job]:
+        for number in range(150):
+            pod = new(str(number), wants=chance.choice((0, 0.5, 1, 2)), asks={"cpu": chance.choice((100, 1000, 2000))})
+            expected = _place(snapshot, pod, names, policy, pairs)
+            yield Job(pod)
+            found = [snapshot.pod(uid) for uid in (f"{number}-worker", str(number))]
+            nodes = [pod.node for pod in found if pod]
+            assert nodes == expected
+            places.add(tuple(expected))
+            if chance.random() < 0.4 and (leaving := snapshot.pod(str(chance.randrange(number + 1)))):
+                snapshot.remove_pod(leaving.uid)
+                snapshot.remove_pod(f"{leaving.uid}-worker")
+
+    replay(snapshot, jobs(), names, policy, pairs)
+    assert () in places
+    assert len(places) > 5
+    assert any(len(place) == 2 for place in places) == bool(pairs)
+
+
+def _place(
+    snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy, pairs: PairPolicy | None
+) -> list[str]:
+    """Return the nodes of a pod's GPUs and of the pod, one if they are the same, none if no node has room for it."""
+    if pairs and pod.wish and pod.wish.milli:
+        pair = PairChooser(snapshot, pairs).for_new(pod, names)
+        return list(dict.fromkeys((pair.gpu_node, pair.pod_node))) if pair else []
+    able = [name for name in names if has_resources(pod, snapshot.facts(name))]
+    node = best(snapshot, pod, filter_nodes(snapshot, pod, able).fitting, policy)
+    return [node] if node else []
 
 
 def test_part_is_told_for_any_amount_that_was_wished() -> None:
