@@ -22,13 +22,13 @@ def amounts(**_: Any) -> list[str]:
 def models(**_: Any) -> list[str]:
     """Return the models of the GPUs that the server can have."""
     view = _view()
-    return sorted({kind.model for kind in view.kinds}) if view else []
+    return sorted({kind.model for kind in view.all_kinds}) if view else []
 
 
 def vendors(**_: Any) -> list[str]:
     """Return the vendors of these GPUs."""
     view = _view()
-    return sorted({kind.vendor for kind in view.kinds}) if view else []
+    return sorted({kind.vendor for kind in view.all_kinds}) if view else []
 
 
 def _view() -> View | None:

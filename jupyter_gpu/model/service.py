@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from . import strict
 from .annotations import SERVICE, WORKER, WORKER_STATUS, decode
 from .gpu import MAX_GPUS, GpuShare
+from .gpu_kind import GpuKind, read_gpu_kinds
 from .quantity import MAX_MILLI
 
 T = TypeVar("T")
@@ -192,9 +193,11 @@ class Service:
     """Oldest first, at most `MAX_WORKERS`."""
     elsewhere: int = 0
     """Milli of all GPUs of other nodes that the pod could ever have; 0: not said."""
+    kinds: tuple[GpuKind, ...] = ()
+    """The kinds of these GPUs; empty: not said."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    _KNOWN = ("generation", "workers", "elsewhere")
+    _KNOWN = ("generation", "workers", "elsewhere", "kinds")
 
     def worker(self, name: str) -> WorkerPart | None:
         """Return the worker with this id; ``None`` if there is none."""
@@ -203,8 +206,8 @@ class Service:
     def to_json(self) -> dict[str, Any]:
         """Return the body of the annotation."""
         workers = [worker.to_json() for worker in self.workers]
-        more = {"elsewhere": self.elsewhere} if self.elsewhere else {}
-        return {"generation": self.generation, "workers": workers, **more, **self.extra}
+        more = {"elsewhere": self.elsewhere or None, "kinds": [kind.to_json() for kind in self.kinds] or None}
+        return {"generation": self.generation, "workers": workers, **strict.without_none(more), **self.extra}
 
     @classmethod
     def from_json(cls, value: Any) -> Service:
@@ -217,7 +220,8 @@ class Service:
             raise strict.FieldError(f"'workers' have more than {MAX_GPUS} shares together.", "workers")
         generation = strict.required(body, "generation", _read_count)
         elsewhere = strict.optional(body, "elsewhere", strict.integer(0, MAX_MILLI)) or 0
-        return cls(generation, workers, elsewhere, strict.unknown(body, cls._KNOWN))
+        kinds = strict.optional(body, "kinds", read_gpu_kinds) or ()
+        return cls(generation, workers, elsewhere, kinds, strict.unknown(body, cls._KNOWN))
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,9 +187,16 @@ class View:
     elsewhere: int | None = None
     """The part of ``total`` that is on other nodes; 0: the wish says ``local``; ``None``: no other node serves it."""
     kinds: tuple[GpuKind, ...] = ()
-    """The kinds of GPUs of the pod's own node, among which a request can choose."""
+    """The kinds of GPUs of the pod's own node."""
     lendable: bool | None = None
     """Whether its whole GPUs are lent while they rest, where its requests say that; ``None``: they do not."""
+    kinds_elsewhere: tuple[GpuKind, ...] = ()
+    """The kinds of the GPUs of other nodes that the pod could have."""
+
+    @property
+    def all_kinds(self) -> tuple[GpuKind, ...]:
+        """All kinds of GPUs among which a request can choose, each once, those of the own node first."""
+        return tuple(dict.fromkeys((*self.kinds, *self.kinds_elsewhere)))
 
     @property
     def status(self) -> Status:
@@ -248,6 +255,7 @@ class View:
             **({} if self.elsewhere is None else {"elsewhere": self.elsewhere}),
             **({"kinds": [kind.to_json() for kind in self.kinds]} if self.kinds else {}),
             **({} if self.lendable is None else {"lendable": self.lendable}),
+            **({"kindsElsewhere": [kind.to_json() for kind in self.kinds_elsewhere]} if self.kinds_elsewhere else {}),
         }
 
     @classmethod
@@ -274,6 +282,7 @@ class View:
             elsewhere=strict.optional(body, "elsewhere", milli),
             kinds=strict.optional(body, "kinds", _read_kinds) or (),
             lendable=strict.optional(body, "lendable", strict.boolean),
+            kinds_elsewhere=strict.optional(body, "kindsElsewhere", _read_kinds) or (),
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Requested
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
@@ -139,8 +140,9 @@ class Notebooks:
     def bind(self, pod: PodState, node: str, part: WorkerPart) -> None:
         """Decide the ``service`` of a pod that is being bound to ``node``, while another node gives it GPUs."""
         assert pod.requested
-        reach = self._reach.elsewhere(replace(pod, node=node))
-        self._due[pod.uid] = Service(pod.requested.generation, (part,), reach)
+        there = replace(pod, node=node)
+        reach = (self._reach.elsewhere(there), self._reach.kinds(there))
+        self._due[pod.uid] = Service(pod.requested.generation, (part,), *reach)
 
     def withdraw(self, uid: str) -> None:
         """Forget what was decided for a pod whose Binding was not done, or whose record says what was."""
@@ -251,7 +253,7 @@ class Notebooks:
         assert isinstance(before, Service)
         asked = self._asked.get(uid)
         reach = self._elsewhere(notebook, asked)
-        if asked is None and not before.workers and reach == before.elsewhere:
+        if asked is None and not before.workers and reach == (before.elsewhere, before.kinds):
             return False
         self._waiting.discard(uid)
         after = self._settled(record, before, asked)
@@ -271,17 +273,20 @@ class Notebooks:
             self._ends[uid] = end
         else:
             self._ends.pop(uid, None)
-        after = replace(after, elsewhere=reach)
-        if after == before or not (after.workers or before.workers or reach != before.elsewhere):
+        after = replace(after, elsewhere=reach[0], kinds=reach[1])
+        if after == before or not (after.workers or before.workers or reach != (before.elsewhere, before.kinds)):
             return False
         self._due[uid] = after
         return True
 
-    def _elsewhere(self, notebook: PodState, asked: Requested | None) -> int:
-        """Return the milli of other nodes that a notebook could ever have; 0 for one that was never decided about."""
+    def _elsewhere(self, notebook: PodState, asked: Requested | None) -> tuple[int, tuple[GpuKind, ...]]:
+        """Return the milli of other nodes that a notebook could ever have, and the kinds of these GPUs.
+
+        Nothing for one that was never decided about.
+        """
         if not self._allowed(notebook) or not (asked or notebook.allocated) or (asked and not may_be_split(asked.wish)):
-            return 0
-        return self._reach.elsewhere(notebook)
+            return 0, ()
+        return self._reach.elsewhere(notebook), self._reach.kinds(notebook)
 
     def _settled(self, record: PodRecord, before: Service, asked: Requested | None) -> Service:
         remote = record.remote or RemoteRecord()

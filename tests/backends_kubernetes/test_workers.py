@@ -17,6 +17,7 @@ from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Record
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS, Wish, encode
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu_kind import GpuKind, gpu_kind
 from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
 from jupyter_gpu.model.limits.source import UNSET
 from jupyter_gpu.model.pod_worker import Stage
@@ -25,7 +26,7 @@ from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerState, WorkerStatus, WorkerStatuses
 from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import View
-from tests.builders import allocated, attached, inventory, requested
+from tests.builders import GIB, allocated, attached, inventory, requested
 from tests.model import strategies as any_
 
 KEY = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
@@ -109,6 +110,17 @@ def test_view_says_what_other_nodes_could_give(placement: str | None, service: b
     view = seen(pod, gpus=1)
     assert (view.elsewhere, view.total) == (elsewhere, 1000 + (elsewhere or 0))
     assert View.from_json(view.to_json()) == view
+
+
+def test_view_tells_kinds_of_other_nodes_apart() -> None:
+    """A request can choose among all; only whole GPUs are offered where no kind has shares."""
+    amd, here = GpuKind("MI300X", 192 * GIB, "amd"), gpu_kind(inventory(1)[0])
+    view = seen(a_pod([], elsewhere=4000, kinds=(amd, here)), gpus=1)
+    assert (view.kinds, view.kinds_elsewhere) == ((here,), (amd, here))
+    assert view.all_kinds == (here, amd)
+    assert View.from_json(view.to_json()) == view
+    offers = [seen(a_pod([], elsewhere=1000, kinds=kinds), gpus=0).steps for kinds in ((), (amd, here), (amd,))]
+    assert [250 in steps for steps in offers] == [True, True, False]
 
 
 def test_pod_without_a_service_is_as_before() -> None:

@@ -208,9 +208,15 @@ _parts = st.builds(
         )
     ),
 )
+gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
 _workers = st.lists(_parts, max_size=4, unique_by=(lambda part: part.id, lambda part: part.uid or object())).map(tuple)
 services = st.builds(
-    Service, generations, _workers, st.integers(0, 10**6), extras(("generation", "workers", "elsewhere"))
+    Service,
+    generations,
+    _workers,
+    st.integers(0, 10**6),
+    st.lists(gpu_kinds, max_size=3).map(tuple),
+    extras(("generation", "workers", "elsewhere", "kinds")),
 )
 worker_services = st.builds(
     WorkerService,
@@ -265,7 +271,6 @@ pod_gpus = st.builds(
     idle_since=st.none() | st.integers(0, MAX_TIME),
     keeps=st.just(0) | generations,
 )
-gpu_kinds = st.builds(GpuKind, names(128), generations, st.just(NVIDIA) | names(32), st.booleans())
 _pod_workers = st.builds(
     PodWorker,
     worker_ids,
@@ -308,4 +313,5 @@ views = st.builds(
     elsewhere=st.none() | st.integers(0, 16_000),
     kinds=st.lists(gpu_kinds, max_size=3).map(tuple),
     lendable=st.none() | st.booleans(),
+    kinds_elsewhere=st.lists(gpu_kinds, max_size=3).map(tuple),
 )

@@ -23,6 +23,7 @@ from jupyter_gpu.model.annotations import (
     encode,
 )
 from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import HUB, USERNAME
 from jupyter_gpu.model.limits.read_limit import read_limit
 from jupyter_gpu.model.service import (
@@ -52,6 +53,7 @@ class Cluster:
         self.time = 1000.0
         self.limit: dict[str, Any] | None = None
         self.kinds: dict[str, tuple[str, int]] = {}
+        self.gate = False
         self._version = 0
         self._settings = SchedulerSettings(workers=NotebookWorkerSettings(**{"namespaces": ("ns",), **workers}))
         self.writes = 0
@@ -72,11 +74,14 @@ class Cluster:
         self.cache.mark_all_changed()
 
     def node(self, name: str, gpus: int) -> dict[str, Any]:
-        """Return a node with slots and so many GPUs, of another kind where `kinds` names one: model and GiB."""
+        """Return a node with slots and so many GPUs, of another kind where `kinds` names one: model and GiB.
+
+        With `gate`, their shares can have memory of their own.
+        """
         body = node(name, gpus)
         body["status"]["allocatable"]["jupyter-gpu.io/slot"] = "9"
         model, memory = self.kinds.get(name, ("m", 1))
-        found = (Gpu(f"{name}-{index}", index, model, memory * GIB) for index in range(gpus))
+        found = (Gpu(f"{name}-{index}", index, model, memory * GIB, gate=self.gate) for index in range(gpus))
         body["metadata"]["annotations"][INVENTORY] = encode(tuple(found))
         return body
 
@@ -224,6 +229,10 @@ class Cluster:
         """Return the GPUs of other nodes that a pod could ever have, as its `service` says."""
         text = self.pods[uid]["metadata"]["annotations"].get(SERVICE)
         return decode_service(text).elsewhere // 1000 if text else 0
+
+    def kinds_elsewhere(self, uid: str) -> tuple[GpuKind, ...]:
+        """Return the kinds of these GPUs, as its `service` says."""
+        return decode_service(self.pods[uid]["metadata"]["annotations"][SERVICE]).kinds
 
     def whole(self, uid: str) -> int:
         """Return the milli of a notebook and its workers."""

@@ -21,6 +21,7 @@ from jupyter_gpu.model.annotations import (
     decode_requested,
     encode,
 )
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import USERNAME
 from jupyter_gpu.model.service import (
     Service,
@@ -31,7 +32,7 @@ from jupyter_gpu.model.service import (
     decode_worker_service,
 )
 from jupyter_gpu_scheduler.settings import SchedulerSettings
-from tests.scheduler_process.notebook_stage import NODES, Cluster, wish, worker
+from tests.scheduler_process.notebook_stage import GIB, NODES, Cluster, wish, worker
 
 
 def test_limit_holds_over_a_notebook_and_its_workers() -> None:
@@ -324,6 +325,23 @@ def test_service_says_what_other_nodes_could_give() -> None:
     world.restart()
     world.settle()
     assert world.elsewhere("a") == 0
+
+
+def test_memory_alone_is_found_on_another_node() -> None:
+    """``service`` names the kinds of others, and one of them serves the wish of a notebook whose node has no GPU."""
+    world = Cluster()
+    world.gate, world.kinds = True, {"n1": ("L4", 24), "n2": ("A100", 80)}
+    world.restart()
+    world.cache.node_changed(ObjectChange("changed", world.node("n0", 0)))
+    world.notebook("a", 0)
+    world.settle()
+    kinds = (GpuKind("A100", 80 * GIB, gate=True), GpuKind("L4", 24 * GIB, gate=True))
+    assert world.kinds_elsewhere("a") == kinds
+    world.notebook("a", wish(1, memory=40 * GIB))
+    world.settle()
+    (part,) = world.parts("a")
+    assert (part.node, part.milli, world.has("a-w1")) == ("n2", 1, 1)
+    assert world.kinds_elsewhere("a") == kinds
 
 
 def test_service_says_nothing_of_nodes_that_keep_workers_out() -> None:

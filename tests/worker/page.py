@@ -14,6 +14,8 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from jupyter_gpu.model.annotations import WORKER_STATUS
+from jupyter_gpu.model.gpu_kind import GpuKind
+from tests.builders import GIB
 from tests.kernel.builders import gpu
 from tests.worker.pods import KEYS, plugin, worker_pod
 from tests.worker.two_pods import FIRST_OF_OTHERS, TwoPods, hub
@@ -29,6 +31,7 @@ def main(port: int) -> None:
         other.loads = {gpu(FIRST_OF_OTHERS).uuid: {"utilisation": 30.0, "memory": 8}}
         pods = TwoPods(own, other)
         pods.lends = True
+        pods.kinds = (GpuKind("NVIDIA H200", 141 * GIB, gate=True),)
         stack.callback(pods.close)
         about = json.dumps({"socket": str(own.path), "hub": stack.enter_context(hub(own))}).encode()
         lock = threading.Lock()

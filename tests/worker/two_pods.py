@@ -19,6 +19,7 @@ import pytest
 
 from jupyter_gpu.model.annotations import ALLOCATED, REQUESTED, SERVICE, Allocated, Requested, decode_requested, encode
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerService, decode_service
 from jupyter_gpu.worker.plugin_socket import VARIABLE
 from tests.kernel.builders import gpu
@@ -39,6 +40,8 @@ class TwoPods:
         self.own, self.other = 1, 2
         self.lends = False
         """Whether whole GPUs of the notebook's node are lent while they rest, if its wish says so."""
+        self.kinds: tuple[GpuKind, ...] = ()
+        """The kinds of the other node's GPUs, as ``service`` says."""
         self.pause = 0.02
         """Seconds between two decisions."""
         self.named = False
@@ -86,6 +89,7 @@ class TwoPods:
             there = now.wish.set or 0
             here = now.milli - there
         elsewhere = 0 if now.wish.placement == "local" else 1000 * self.other
+        kinds = self.kinds if elsewhere else ()
         there = min(there, elsewhere)
         lends = self.lends and bool(now.wish.lendable)
         own = tuple(share._replace(memory=KEPT * lends) for share in _shares(0, here))
@@ -100,7 +104,7 @@ class TwoPods:
             self.notebook,
             allocated=encode(Allocated(now.generation, own, lendable=lends if self.lends else None)),
             attached=encode(replace(self.notebook.attached, observed_generation=now.generation, shares=own)),
-            service=encode(Service(now.generation, (part,) * self.named, elsewhere=elsewhere)),
+            service=encode(Service(now.generation, (part,) * self.named, elsewhere=elsewhere, kinds=kinds)),
         )
         self._write(self.worker, service=encode(WorkerService("ann", "u", known.get("w1", ""))))
 

@@ -1,5 +1,6 @@
-/** The choice of a model, where this node has GPUs of several. */
+/** The choice of a model, where this node and others have GPUs of several. */
 import React, { useId } from 'react';
+import { offered } from '../words/memory';
 import { IChoiceProps, useChoice, wanted } from './choice';
 
 /** A list of the models; one that code asked for in other words is there, too, while it is chosen. */
@@ -7,7 +8,7 @@ export function ModelChoice(props: IChoiceProps): React.JSX.Element | null {
   const { view, model, disabled, trans } = props;
   const id = useId();
   const [chosen, ask] = useChoice(model, (view.requested?.model ?? []).join(' / '));
-  const names = new Set(view.kinds.map(kind => kind.model));
+  const names = new Set(offered(view).map(kind => kind.model));
   if (names.size < 2 && !chosen) {
     return null;
   }

@@ -30,6 +30,7 @@ const time = nullable(integer(0, MAX_TIME));
 const processId = integer(0, 2 ** 31 - 1);
 const word = text(64);
 const path = text(4096);
+const label = maybe(text(512), '');
 
 const PHASES = [
   'Idle',
@@ -136,7 +137,7 @@ export interface ICondition {
   readonly message: string;
 }
 
-/** GPUs of this node or machine that are alike. */
+/** GPUs that are alike. */
 export interface IGpuKind {
   readonly model: string;
   /** Bytes. */
@@ -226,6 +227,8 @@ export interface IView {
   readonly elsewhere: number | null;
   /** The kinds of GPUs of this node or machine. */
   readonly kinds: readonly IGpuKind[];
+  /** The kinds of GPUs of other nodes that this server could have. */
+  readonly kindsElsewhere: readonly IGpuKind[];
   /** Whether its whole GPUs are lent while they rest, where its requests say that; `null`: they do not. */
   readonly lendable: boolean | null;
   readonly conditions: readonly ICondition[];
@@ -252,7 +255,7 @@ const gpu = record<IGpu>({
   model,
   memory: count,
   simulated: flag,
-  health: maybe(text(512), ''),
+  health: label,
   milli: share,
   guest: maybe(boolean),
   state: oneOf(...STATES),
@@ -280,8 +283,8 @@ const worker = record<IWorker>({
 /** Reads the source of a limit. */
 export const source = record<ISource>({
   kind: word,
-  name: maybe(text(512), ''),
-  by: maybe(text(512), ''),
+  name: label,
+  by: label,
   at: time,
   part: nullable(word),
   unreadable: flag
@@ -334,6 +337,7 @@ const view = record({
   workers: maybe(listOf(worker, 8), []),
   elsewhere: nullable(milli),
   kinds,
+  kindsElsewhere: kinds,
   lendable: nullable(boolean),
   conditions: listOf(record<ICondition>({ type: word, message: text(1024) }), 64)
 });

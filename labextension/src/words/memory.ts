@@ -1,7 +1,7 @@
 /** Memory as an amount of its own: its bounds, what is typed, what is asked for. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IRequest } from '../api/request';
-import { IView } from '../api/view';
+import { IGpuKind, IView } from '../api/view';
 import { typedNumber } from './positions';
 import { formatBytes, MILLI_PER_GPU } from './quantity';
 
@@ -9,19 +9,24 @@ const GIB = 2 ** 30;
 /** Milli of the least share: what asks for memory alone. */
 const LEAST = 1;
 
+/** The kinds of GPUs among which a request can choose: of this node and of others. */
+export const offered = ({ kinds, kindsElsewhere }: IView): readonly IGpuKind[] =>
+  kinds.concat(kindsElsewhere);
+
 /** The sizes of the GPUs that will do, in bytes; those of all, where the request names models in other words. */
-function sizes({ kinds, requested }: IView): number[] {
-  const named = kinds.filter(kind => requested?.model.includes(kind.model));
-  return (named.length ? named : kinds).map(kind => kind.memory);
+function sizes(view: IView): number[] {
+  const all = offered(view);
+  const named = all.filter(kind => view.requested?.model.includes(kind.model));
+  return (named.length ? named : all).map(kind => kind.memory);
 }
 
 /**
- * The most bytes that a share can have by its GPU and by the user's limit; `null`: memory is no amount of its own here,
+ * The most bytes that a share can have by its GPU and by the user's limit; `null`: memory is no amount of its own,
  * and none is asked for.
  */
 export function mostMemory(view: IView): number | null {
-  const here = view.kinds.some(kind => kind.gate || view.requested?.memory);
-  return here ? Math.min(Math.max(...sizes(view)), view.userLimit?.memory ?? Infinity) : null;
+  const any = offered(view).some(kind => kind.gate || view.requested?.memory);
+  return any ? Math.min(Math.max(...sizes(view)), view.userLimit?.memory ?? Infinity) : null;
 }
 
 /** The meaning of the number in the field for a request of `milli`, its bound, and that of no number. */

@@ -32,7 +32,13 @@ test.each<[string, IView, number | null]>([
     80
   ],
   ['nothing where it is not enforced', of('ready with a share'), null],
-  ['nothing while no GPU is known', { ...NAMED, kinds: [] }, null]
+  ['nothing while no GPU is known', { ...NAMED, kinds: [] }, null],
+  [
+    'GPUs of other nodes, where there are none here',
+    { ...FREE, kinds: [], kindsElsewhere: FREE.kinds },
+    80
+  ],
+  ['the largest of both', { ...FREE, kindsElsewhere: [{ ...FREE.kinds[0], memory: 90 * GIB }] }, 90]
 ])('the field ends at: %s', (_, view, most) => {
   expect(mostMemory(view)).toBe(most === null ? null : most * GIB);
 });

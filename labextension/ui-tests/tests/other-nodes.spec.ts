@@ -42,6 +42,12 @@ test('a worker starts, is refused, and serves; its GPU is chosen with the tick a
     // One GPU here, two on the other node.
     await expect(panel.slider).toHaveAttribute('aria-valuetext', '0 of 3 GPUs');
     await expect(tick).toBeChecked();
+    // Models and memory of the other node can be chosen, too.
+    const models = panel.root.getByRole('combobox', { name: 'GPU model' });
+    await expect(models.locator('option')).toContainText(['Any model', '', 'NVIDIA H200']);
+    await expect(
+      panel.root.getByRole('textbox', { name: 'GPU memory, GiB' })
+    ).toHaveAccessibleDescription('Up to 141 GiB, without a part of the time.');
     await panel.slider.focus();
     await page.keyboard.press('End');
     await expect(panel.sentence).toContainText('starting a worker on node2…');

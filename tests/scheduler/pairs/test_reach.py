@@ -9,11 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as some
 
+from jupyter_gpu.model.gpu_kind import GpuKind, gpu_kind
 from jupyter_gpu.model.quantity import MAX_MILLI
-from jupyter_gpu_scheduler.rules.pairs.reach import Reach
+from jupyter_gpu_scheduler.rules.pairs.reach import MAX_KINDS, Reach
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 from jupyter_gpu_scheduler.rules.state.taints import Taint, Toleration, tolerated
-from tests.builders import cluster, facts, inventory, pod
+from tests.builders import GIB, cluster, facts, inventory, pod
 
 TAINTED = facts(taints=frozenset({Taint("gpu", "", "NoSchedule")}))
 TOLERATION = frozenset({Toleration("gpu", None)})
@@ -41,9 +42,33 @@ def test_largest_other_nodes_count() -> None:
     assert huge.elsewhere(pod("a", node="n1")) == MAX_MILLI
 
 
+def test_kinds_are_those_of_other_nodes() -> None:
+    """A kind that its own node alone has is none of them; of very many the first are named."""
+    a100, l4 = inventory(1, models=["A100"], memory=[40]), inventory(2, models=["L4"], memory=[24])
+    snapshot = cluster({"n1": a100, "n2": l4, "n3": (*l4, *a100)}, about={"n3": TAINTED})
+    reach = Reach(snapshot, 1)
+    assert reach.kinds(pod("a", node="n1")) == ()
+    assert reach.update()
+    big, small = GpuKind("A100", 40 * GIB), GpuKind("L4", 24 * GIB)
+    assert reach.kinds(pod("a", node="n1")) == (small,)
+    assert reach.kinds(replace(pod("a", node="n1"), tolerations=TOLERATION)) == (big, small)
+    assert reach.kinds(replace(pod("a", node="n3"), tolerations=TOLERATION)) == (big, small)
+    snapshot.put_node("n2", (*l4, replace(l4[0], index=2, uuid="GPU-gate", gate=True)), facts())
+    assert reach.update(), "the number of GPUs of the largest node, and a kind"
+    assert reach.kinds(pod("a", node="n1")) == (small, small._replace(gate=True))
+    many = Reach(cluster({"n1": 0, "n2": inventory(40, models=[f"M{number}" for number in range(40)])}), 1)
+    many.update()
+    assert [kind.model for kind in many.kinds(pod("a", node="n1"))] == sorted(f"M{n}" for n in range(40))[:MAX_KINDS]
+
+
+MODELS = some.sampled_from([["A100"], ["L4"], ["A100", "L4"]])
+
+
 @given(
     some.lists(
-        some.tuples(some.sampled_from("abcde"), some.none() | some.tuples(some.integers(0, 3), some.booleans())),
+        some.tuples(
+            some.sampled_from("abcde"), some.none() | some.tuples(some.integers(0, 3), some.booleans(), MODELS)
+        ),
         max_size=12,
     ),
     some.integers(1, 3),
@@ -53,11 +78,11 @@ def test_answers_after_changes_are_those_of_brute_force(steps: Sequence[Any], mo
     snapshot = ClusterSnapshot()
     reach = Reach(snapshot, most)
     for name, what in steps:
-        before = {node: reach.elsewhere(pod("a", node=node)) for node in "abcde"}
+        before = {node: (reach.elsewhere(me), reach.kinds(me)) for node in "abcde" if (me := pod("a", node=node))}
         if what is None:
             snapshot.remove_node(name)
         else:
-            snapshot.put_node(name, inventory(what[0]), TAINTED if what[1] else facts())
+            snapshot.put_node(name, inventory(what[0], models=what[2]), TAINTED if what[1] else facts())
         changed = reach.update()
         for node in "abcde":
             for tolerations in (frozenset[Toleration](), TOLERATION):
@@ -66,4 +91,7 @@ def test_answers_after_changes_are_those_of_brute_force(steps: Sequence[Any], mo
                 able = [name for name in others if tolerated(snapshot.facts(name).taints, tolerations)]
                 counts = sorted((len(snapshot.gpus(name) or ()) for name in able), reverse=True)
                 assert reach.elsewhere(me) == 1000 * sum(counts[:most])
-            assert changed or before[node] == reach.elsewhere(pod("a", node=node))
+                there = {gpu_kind(gpu) for name in able for gpu in snapshot.gpus(name) or ()}
+                assert reach.kinds(me) == tuple(sorted(there))
+            me = pod("a", node=node)
+            assert changed or before[node] == (reach.elsewhere(me), reach.kinds(me))

@@ -177,7 +177,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
     own = (settings.limit, of_user.milli if of_user else None)
     limit = min([total, *(milli for milli in own if milli is not None)])
     now = status(records.requested, records.allocated, records.attached, workers)
-    kinds = gpu_kinds(gpus)
+    kinds, others = gpu_kinds(gpus), records.workers.kinds if records.workers else ()
     return View(
         instance=state.instance,
         version=version,
@@ -186,7 +186,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         backend="kubernetes",
         total=total,
         limit=limit,
-        steps=steps(limit, settings.fractions, () if elsewhere else kinds),
+        steps=steps(limit, settings.fractions, () if elsewhere and not others else (*kinds, *others)),
         requested=records.requested,
         allocated=records.allocated,
         attached=records.attached,
@@ -204,6 +204,7 @@ def compose(version: int, state: KnownState, settings: Settings) -> View:
         elsewhere=elsewhere,
         kinds=kinds,
         lendable=records.allocated.lendable if records.allocated and any(kind.gate for kind in kinds) else None,
+        kinds_elsewhere=others,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS
+from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.pod_worker import PodWorker, Stage, elsewhere, pod_workers
 from jupyter_gpu.model.service import decode_service, decode_worker_status
 from jupyter_gpu.model.view import Condition
@@ -34,6 +35,8 @@ class Workers(NamedTuple):
     """A condition for each annotation that cannot be read."""
     unseen: frozenset[str] = frozenset()
     """Ids of those of which the worker controller has said nothing."""
+    kinds: tuple[GpuKind, ...] = ()
+    """The kinds of GPUs of other nodes that the pod could have."""
 
     @property
     def waited_for(self) -> frozenset[tuple[str, str]]:
@@ -53,7 +56,7 @@ def read(pod: Mapping[str, Any] | None) -> Workers:
     seen = statuses.by_worker if statuses else {}
     unseen = frozenset(worker.id for worker in known if worker.id not in seen)
     problems = (conditions.workers_unreadable(why),) if why else ()
-    return Workers(known, elsewhere(service, known), problems, unseen)
+    return Workers(known, elsewhere(service, known), problems, unseen, service.kinds)
 
 
 def _is_unseen(worker: PodWorker, unseen: Collection[str]) -> bool:
