@@ -128,6 +128,7 @@ def shell_variables(environ: Mapping[str, str], hint: Hint) -> dict[str, str | N
         if vendor in hint.vendors:
             value = visible.value_of(vendor, hint, ordered, None)
             found |= dict(zip(names, (value, value, None), strict=True))
+    found |= visible.hip_changes(environ, hint, found.get(visible.ROCR))
     order = visible.VISIBLE in found and visible.ORDER not in environ
     return {**({visible.ORDER: visible.BUS_ORDER} if order else {}), **found}
 

@@ -78,6 +78,8 @@ def test_shell_gets_the_attached_gpus() -> None:
     assert shell_variables({NAMED_BY: "index"}, guarded)[VISIBLE] == "0,1"
     assert shell_variables({NAMED_BY: "index", ORDER: "FASTEST_FIRST"}, soft)[VISIBLE] == both
     assert shell_variables({}, Hint("one", 1, False))[VISIBLE] == ""
+    amd = AttachedGpu("GPU-8a5f01c2d3e4b600", 3, "/dev/dri/renderD128", "amd")
+    assert shell_variables({}, Hint("one", 1, False, (GPUS[0], amd)))["HIP_VISIBLE_DEVICES"] == "0"
     assert shell_variables({}, Hint("one", 1, True, GPUS)) == {}
 
 

@@ -10,6 +10,7 @@ from jupyter_gpu.common.rules.visible import (
     HIP,
     NAMED_BY,
     ORDER,
+    OUR_HIP,
     OURS,
     ROCR,
     VARIABLES,
@@ -107,6 +108,11 @@ def test_each_vendor_has_a_variable_where_there_are_both() -> None:
     both = Hint("here", 1, False, (ONE, AMD))
     found = changes({}, both)
     assert (found[VISIBLE], found[ROCR]) == (ONE.uuid, AMD.uuid)
+    assert (found[HIP], found[OUR_HIP]) == ("0", "0"), "HIP would look for NVIDIA's"
+    assert HIP not in changes({HIP: "1"}, both), "its user's"
+    told = {name: value for name, value in changes({}, both).items() if value is not None}
+    assert HIP not in changes(told, both), "it is there"
+    assert changes(told, Hint("here", 2, False, (ONE,), vendors=("amd", "nvidia")))[HIP] is None
     none = changes({}, Hint("here", 1, False, (), vendors=("amd", "nvidia", "acme")))
     assert (none[VISIBLE], none[ROCR], len(none)) == ("", "", 6)
 
@@ -136,6 +142,7 @@ def test_process_with_gpus_of_both_vendors() -> None:
     both = Hint("here", 1, False, (ONE, AMD))
     assert of_process({}, both, [ONE.uuid, AMD.uuid]) == {VISIBLE: ONE.uuid, ROCR: AMD.uuid, HIP: "0"}
     assert of_process({HIP: "1"}, both, [AMD.uuid]) == {VISIBLE: "", ROCR: AMD.uuid}
+    assert of_process({HIP: "0,1", OUR_HIP: "0,1"}, both, [AMD.uuid])[HIP] == "0"
     assert of_process({}, both, [ONE.uuid]) == {VISIBLE: ONE.uuid, ROCR: ""}
 
 
@@ -155,6 +162,17 @@ def test_values_of_a_process_do_not_follow() -> None:
     choose(environ, {VISIBLE: ONE.uuid})
     assert environ == {VISIBLE: ONE.uuid, ROCR: "a", ROCR_OURS: "a"}
     assert not is_ours(environ, SOFT)
+    for given, left in (
+        ({HIP: "0", OUR_HIP: "0"}, {}),
+        ({HIP: "1", OUR_HIP: "0"}, {HIP: "1"}),
+        ({HIP: "1"}, {HIP: "1"}),
+    ):
+        environ = dict(given)
+        choose(environ, {ROCR: "a"})
+        assert environ == {ROCR: "a", **left}
+    environ = {HIP: "0,1", OUR_HIP: "0,1"}
+    choose(environ, {ROCR: "a", HIP: "0"})
+    assert environ == {ROCR: "a", HIP: "0"}
 
 
 def test_file_of_attached_gpus_names_vendors() -> None:

@@ -6,8 +6,8 @@ program's own call of ``cuInit``: in whatever language, and in all that a notebo
 rules is ``node_plugin/gate/driver/visible.c``; one test gives both the same cases.
 
 AMD's libraries have ``ROCR_VISIBLE_DEVICES``. They read ``CUDA_VISIBLE_DEVICES``, too: it is set only where NVIDIA's
-GPUs are. Each variable names the GPUs of its own vendor alone. A process of a worker that has GPUs of both has
-``HIP_VISIBLE_DEVICES`` as well, as HIP would else look for NVIDIA's uuids among its own.
+GPUs are. Each variable names the GPUs of its own vendor alone. Where there are both, a program with GPUs of AMD's has
+``HIP_VISIBLE_DEVICES`` as well, as HIP would else look for NVIDIA's uuids among its own; a user's own value stays.
 
 Where the system enforces nothing (soft mode), a value that the user chose is narrowed to what is attached; elsewhere it
 stays as it is.
@@ -32,6 +32,8 @@ WANTED = "JUPYTER_GPU_CUDA_WANTED"
 ROCR = "ROCR_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
 """Numbers among the GPUs that `ROCR` names. HIP reads it before ``CUDA_VISIBLE_DEVICES``."""
+OUR_HIP = f"JUPYTER_GPU_{HIP}"
+"""Variable with the value that we gave to it."""
 VARIABLES = {
     "nvidia": (VISIBLE, OURS, WANTED),
     "amd": (ROCR, f"JUPYTER_GPU_{ROCR}", "JUPYTER_GPU_ROCR_WANTED"),
@@ -73,7 +75,17 @@ def changes(environ: Mapping[str, str], hint: Hint) -> dict[str, str | None]:
         if not hint.enforced or (own is None and visible in environ):
             value = value_of(vendor, hint, environ, own)
             found.update({visible: value, ours: value, wanted: own})
+    if ROCR in found:
+        found.update(hip_changes(environ, hint, found[ROCR]))
     return found
+
+
+def hip_changes(environ: Mapping[str, str], hint: Hint, rocr: str | None) -> dict[str, str | None]:
+    """Return HIP's variable for a program whose `ROCR` has this value, and ours; None: to remove it."""
+    if _users_hip(environ):
+        return {}
+    value = _numbers(rocr) if rocr and VARIABLES.keys() <= hint.vendors else None
+    return {} if value == environ.get(HIP) else {HIP: value, OUR_HIP: value}
 
 
 def value_of(
@@ -148,7 +160,7 @@ def of_process(environ: Mapping[str, str], hint: Hint, uuids: Iterable[str]) -> 
         about = environ if vendor == "nvidia" else {}
         names = named(only.gpus, part, about) if own is None else narrowed(own, only, about)
         found[VARIABLES[vendor][0]] = ",".join(names)
-    return found if HIP in environ else _with_hip(found)
+    return found if _users_hip(environ) else _with_hip(found)
 
 
 def of_uuids(uuids: Iterable[str], there: Iterable[str]) -> dict[str, str]:
@@ -165,6 +177,9 @@ def of_uuids(uuids: Iterable[str], there: Iterable[str]) -> dict[str, str]:
 
 def choose(environ: MutableMapping[str, str], values: Mapping[str, str]) -> None:
     """Give a process such variables: from now on they are no values of ours, which would follow what is attached."""
+    if not _users_hip(environ):
+        environ.pop(HIP, None)
+    environ.pop(OUR_HIP, None)
     environ.update(values)
     for visible, ours, _ in VARIABLES.values():
         if visible in values:
@@ -174,5 +189,15 @@ def choose(environ: MutableMapping[str, str], values: Mapping[str, str]) -> None
 def _with_hip(found: dict[str, str]) -> dict[str, str]:
     """Add HIP's variable where it would else read CUDA's."""
     if VISIBLE in found and found.get(ROCR):
-        found[HIP] = ",".join(str(place) for place in range(len(found[ROCR].split(","))))
+        found[HIP] = _numbers(found[ROCR])
     return found
+
+
+def _numbers(rocr: str) -> str:
+    """Return the numbers by which HIP counts the GPUs that `ROCR` names."""
+    return ",".join(str(place) for place in range(len(rocr.split(","))))
+
+
+def _users_hip(environ: Mapping[str, str]) -> bool:
+    """Tell whether HIP's variable has a value that the user chose."""
+    return environ.get(HIP) != environ.get(OUR_HIP)

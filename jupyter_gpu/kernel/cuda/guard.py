@@ -19,7 +19,16 @@ from typing import ParamSpec, TypeVar
 
 from jupyter_gpu.common import attached
 from jupyter_gpu.common.attached import Hint
-from jupyter_gpu.common.rules.visible import OURS, VARIABLES, VISIBLE, WANTED, is_ours, value_of
+from jupyter_gpu.common.rules.visible import (
+    OURS,
+    ROCR,
+    VARIABLES,
+    VISIBLE,
+    WANTED,
+    hip_changes,
+    is_ours,
+    value_of,
+)
 from jupyter_gpu.kernel.rules.looks import looked, looked_too_early
 
 from .devices import cuda_nodes, mapped_devices, open_files
@@ -104,6 +113,11 @@ class CudaGuard:
                 self._environ[visible] = self._environ[ours] = value
             elif ours in self._environ and self._environ.get(visible) == self._environ[ours]:
                 del self._environ[visible], self._environ[ours]
+        for name, now in hip_changes(self._environ, hint, self._environ.get(ROCR)).items():
+            if now is None:
+                self._environ.pop(name, None)
+            else:
+                self._environ[name] = now
 
     @property
     def nvml_keeps_gpus(self) -> bool:

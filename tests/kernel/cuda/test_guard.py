@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.common.attached import AttachedWriter, Hint
-from jupyter_gpu.common.rules.visible import OURS, ROCR, VARIABLES, VISIBLE
+from jupyter_gpu.common.rules.visible import HIP, OUR_HIP, OURS, ROCR, VARIABLES, VISIBLE
 from jupyter_gpu.kernel.cuda.devices import cuda_nodes, mapped_devices, open_files
 from jupyter_gpu.kernel.cuda.errors import CudaStartedTooEarly, NoGpuAttached
 from jupyter_gpu.kernel.cuda.guard import CudaGuard
+from jupyter_gpu.model.gpu_kind import gpu_kinds
 from jupyter_gpu.model.view import LIMIT_LOWERED, Condition, View
 from tests.kernel.builders import gpu, view
 from tests.kernel.kernels import Failed, Kernel, StartKernel
@@ -74,6 +75,22 @@ def test_gpus_of_amd_are_named_in_their_own_variable(file: AttachedWriter) -> No
         guard.see(Hint.of(replace(amd, gpus=items)))
         assert env == {**given, ROCR: uuids(0, 1), VARIABLES["amd"][1]: uuids(0, 1)}
         assert not guard.blocked
+
+
+def test_hip_counts_its_own_gpus_where_there_are_both_vendors(file: AttachedWriter) -> None:
+    """Its variable follows what is attached, and goes with the last GPU of AMD's; what the user says there stays."""
+    first, second = real(2000, version=2).gpus
+    both = (first, second._replace(gpu=replace(second.gpu, vendor="amd")))
+    two = replace(real(2000, version=3), kinds=gpu_kinds(item.gpu for item in both), gpus=both)
+    for given in ({}, {HIP: "7"}):
+        env = dict(given)
+        guard = CudaGuard(env, str(file.path))
+        guard.refresh()
+        guard.see(Hint.of(two))
+        assert (env[VISIBLE], env[ROCR]) == (uuids(0), uuids(1))
+        assert (env[HIP], env.get(OUR_HIP)) == (given.get(HIP, "0"), None if given else "0")
+        guard.see(Hint.of(replace(two, version=4, gpus=both[:1])))
+        assert (env[ROCR], env.get(HIP), env.get(OUR_HIP)) == ("", given.get(HIP), None)
 
 
 def test_users_choice_wins(file: AttachedWriter) -> None:
