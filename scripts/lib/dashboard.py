@@ -30,7 +30,7 @@ DASHBOARD = product.CHART / "files" / "monitoring" / "dashboard.json"
 SECONDS = 240
 """Seconds for which pods start, ask, give back and end."""
 STEP = 4
-PORTS = {"scheduler": 8080, "node": 8081}
+PORTS = {"scheduler": 8080, "node": 8081, "workers": 8080}
 NAMESPACES = ("physics", "biology")
 WORKERS: dict[str, Any] = {"enabled": True, "namespaces": ["physics"], "perPod": 1, "graceSeconds": 30}
 """Pods of physics may have GPUs of the other node, so they have the image of a notebook, which their workers need."""

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jupyter_gpu.common import settings_file
 from jupyter_gpu.model.annotations import Attached
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
+from jupyter_gpu.model.service import WorkerState
 from jupyter_gpu_node import settings as node_settings
 from jupyter_gpu_node.agent.metrics import Metrics as NodeMetrics
 from jupyter_gpu_node.agent.sharing.share_metrics import ShareSample
@@ -27,9 +28,13 @@ from jupyter_gpu_scheduler.metrics import SchedulerMetrics
 from jupyter_gpu_scheduler.notebooks import RemoteFigures
 from jupyter_gpu_scheduler.settings import SchedulerSettings
 from jupyter_gpu_scheduler.usage_counters import UsageCounters
+from jupyter_gpu_scheduler.workers.metrics import WorkerMetrics
+from jupyter_gpu_scheduler.workers.settings import WorkerSettings
 from tests.builders import cluster, inventory, pod
 from tests.deploy import chart
 from tests.node.agent.test_share_metrics import SHARE
+from tests.scheduler.workers.pods import RUNNING, notebook, worker
+from tests.scheduler.workers.pods import part as named
 
 ON: dict[str, Any] = {
     "metrics": {
@@ -38,6 +43,7 @@ ON: dict[str, Any] = {
         "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
     }
 }
+WORKERS: dict[str, Any] = {"workers": {"enabled": True, "namespaces": ["people"]}}
 OUTSIDE = {"node", "job", "namespace", "pod", "instance"}
 """Labels that Prometheus adds to what it scrapes."""
 GRAFANA = {"$__rate_interval": "5m", "$__range": "6h"}
@@ -101,8 +107,12 @@ def told() -> dict[str, frozenset[str]]:
     for gauge in (hub_metrics.RUNNING_SERVERS,):
         found[gauge._name] = set(gauge._labelnames)
     found[GROUP_INFO] = {"namespace", "username", "username_safe", "username_escaped", "usergroup"}
-    for text in (scheduler.text().decode(), generate_latest(node.registry).decode()):
-        for family in text_string_to_metric_families(text):
+    workers, made = WorkerMetrics(), worker(named(), RUNNING)
+    workers.follow(lambda: (notebook(),))
+    workers.created(made.namespace, made.name)
+    workers.seen(made)
+    for text in (scheduler.text(), generate_latest(node.registry), workers.text()):
+        for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
                 found.setdefault(sample.name, set()).update(sample.labels)
     return {name: frozenset(labels) for name, labels in found.items()}
@@ -172,11 +182,12 @@ def test_deleted_kind_of_limits_alerts() -> None:
 def test_outcomes_in_alerts_are_outcomes_of_the_programs() -> None:
     """The code that counts writes each of the values that a selector names."""
     folder = Path(__file__).parents[2] / "scheduler" / "jupyter_gpu_scheduler"
-    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    code = "".join(path.read_text() for path in (*folder.glob("*.py"), folder / "workers" / "rules" / "figures.py"))
+    code += "".join(f'"{state.value.lower()}"' for state in WorkerState)
     found = [
         word
         for _, query, _ in queries()
-        for words in re.findall(r'(?:outcome|state)=~?"([^"]*)"', query)
+        for words in re.findall(r'(?:outcome|state|reason)!?=~?"([^"]*)"', query)
         for word in words.split("|")
     ]
     assert len(found) > 6
@@ -194,13 +205,16 @@ def row(title: str) -> Iterator[dict[str, Any]]:
 
 
 def test_figures_of_other_nodes_are_shown() -> None:
-    """They have a row of their own with all that the scheduler exports about them, and the guide explains each."""
+    """They have a row of their own with all that is exported about them, and the guide explains each."""
     exported = {name for name in told() if re.search("_scheduler_(?:remote_|waiting_notebooks)", name)}
     assert len(exported) == 3
+    exported |= {f"jupyter_gpu_workers_{name}" for name in ("told", "seconds_bucket", "refusals_total")}
+    assert exported <= set(told())
     shown = [target["expr"] for panel in row("GPUs of other nodes") for target in panel["targets"]]
     assert set().union(*map(names, shown)) == exported
     guide = (Path(__file__).parents[2] / "docs" / "other-nodes.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(jupyter_gpu_scheduler_\w+)` \|", guide, re.MULTILINE)) == exported
+    explained = set(re.findall(r"^\| `(jupyter_gpu_(?:scheduler|workers)_\w+)` \|", guide, re.MULTILINE))
+    assert explained == {name.removesuffix("_bucket") for name in exported} | {"jupyter_gpu_workers_leading"}
 
 
 @pytest.mark.parametrize("name", ["jupyter-gpu.json", "jupyter-gpu-use.json"])
@@ -231,9 +245,10 @@ def test_dashboard_is_valid_for_grafana(name: str) -> None:
 
 def test_scraped_endpoints_are_served() -> None:
     """Each monitor finds a Service, which finds the pods, and its port is theirs."""
-    objects = chart.render(ON)
+    objects = chart.render({**ON, **WORKERS})
     assert not [item for item in chart.render() if item["kind"] in ("ServiceMonitor", "PrometheusRule")]
-    for part, kind in (("scheduler", "Deployment"), ("node", "DaemonSet")):
+    assert len([item for item in chart.render(ON) if item["kind"] == "ServiceMonitor"]) == 2, "there are no workers"
+    for part, kind in (("scheduler", "Deployment"), ("workers", "Deployment"), ("node", "DaemonSet")):
         monitor = chart.find(objects, "ServiceMonitor", f"jupyter-gpu-{part}")
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
         wanted = monitor["spec"]["selector"]["matchLabels"]
@@ -277,11 +292,13 @@ def test_metrics_can_be_switched_off(tmp_path: Path) -> None:
     """The programs get settings for that which they understand, and nothing is left to scrape."""
     file = tmp_path / "settings.json"
     for enabled in (True, False):
-        objects = chart.render({"metrics": {**ON["metrics"], "enabled": enabled}})
+        objects = chart.render({"metrics": {**ON["metrics"], "enabled": enabled}, **WORKERS})
         file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-scheduler")["data"]["settings.json"])
         assert settings_file.read(file, SchedulerSettings).status.metrics == enabled
         file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-node")["data"]["settings.json"])
         assert node_settings.load(file, {"NODE_NAME": "node1"}).metrics == enabled
+        file.write_text(chart.find(objects, "ConfigMap", "jupyter-gpu-workers")["data"]["settings.json"])
+        assert settings_file.read(file, WorkerSettings).status.metrics == enabled
         assert bool([item for item in objects if item["kind"] == "ServiceMonitor"]) == enabled
 
 

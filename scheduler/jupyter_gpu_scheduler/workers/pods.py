@@ -21,6 +21,7 @@ from jupyter_gpu.model.annotations import WORKER_STATUS, encode
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.service import WorkerPart, WorkerState, WorkerStatus, WorkerStatuses
 
+from .metrics import WorkerMetrics
 from .rules.plan import Pace, Plan, plan
 from .rules.records import Notebook, WorkerPod, read_notebook, read_worker, trim
 from .rules.status import failed
@@ -47,6 +48,7 @@ class WorkerPods:
         bounds: BoundSettings,
         *,
         now: Callable[[], float] = time.time,
+        metrics: WorkerMetrics | None = None,
     ) -> None:
         self._kube = kube
         self._template = template
@@ -66,6 +68,8 @@ class WorkerPods:
         """Notebooks that are seen to now."""
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._metrics = metrics or WorkerMetrics()
+        self._metrics.follow(self._notebooks.values)
 
     def changed(self, change: ObjectChange) -> None:
         """Take a change that a watch reports."""
@@ -102,6 +106,7 @@ class WorkerPods:
             self._workers[worker.identity.notebook][uid] = worker
             self._notebook_of[uid] = worker.identity.notebook
             self._unseen.pop((worker.namespace, worker.name), None)
+            self._metrics.seen(worker)
             self._look(worker.identity.notebook)
             return
         known = self._notebooks.get(uid)
@@ -117,7 +122,8 @@ class WorkerPods:
 
     def _drop(self, uid: str) -> None:
         notebook = self._notebook_of.pop(uid, uid)
-        self._workers[notebook].pop(uid, None)
+        if worker := self._workers[notebook].pop(uid, None):
+            self._metrics.gone(worker.namespace, worker.name)
         if not self._workers[notebook]:
             del self._workers[notebook]
         self._notebooks.pop(uid, None)
@@ -175,6 +181,7 @@ class WorkerPods:
             found = await self._kube.patch(paths.pod(notebook.namespace, notebook.name, "status"), body)
         except (NotFound, Conflict):
             return  # it is gone, or another one has its name: the watch will say so
+        self._metrics.told(notebook.statuses, statuses)
         faults.point("workers:told")
         if notebook.uid in self._notebooks:
             self._take(trim(found))
@@ -195,10 +202,12 @@ class WorkerPods:
         self._unseen[name] = notebook.uid, now + UNSEEN_SECONDS
         try:
             body = worker_pod(notebook, part, self._template)
+            self._metrics.created(*name)
             faults.point("workers:creating")
             await self._kube.create(paths.pods(notebook.namespace), body)
         except (Forbidden, Invalid, Conflict, Unfit) as error:
             del self._unseen[name]
+            self._metrics.gone(*name)
             await self._refuse(notebook, part, error.message if isinstance(error, KubeError) else str(error))
         else:
             faults.point("workers:created")

@@ -13,6 +13,7 @@ from jupyter_gpu.common.status_server import StatusServer
 from jupyter_gpu.kube import Kube, LeaderLease, LeaseTimes, Reflector, Selection, credentials, identity
 from jupyter_gpu.kube.rules import paths
 
+from .metrics import WorkerMetrics
 from .pods import WorkerPods
 from .rules.records import trim
 from .settings import WorkerSettings
@@ -25,7 +26,8 @@ class WorkerProcess:
 
     def __init__(self, kube: Kube, settings: WorkerSettings, environ: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
-        self._pods = WorkerPods(kube, settings.template, settings.bounds)
+        self._metrics = WorkerMetrics()
+        self._pods = WorkerPods(kube, settings.template, settings.bounds, metrics=self._metrics)
         self._watches = {
             namespace: Reflector(
                 kube, Selection(paths.pods(namespace), trim=trim), on_change=self._pods.changed, newest=True
@@ -36,8 +38,9 @@ class WorkerProcess:
         times = LeaseTimes(lease.duration_seconds, lease.renew_seconds, lease.retry_seconds)
         home = lease.namespace or environ.get("POD_NAMESPACE") or kube.namespace or "default"
         self._lease = LeaderLease(kube, home, lease.name, identity(environ), times)
+        metrics = self._metrics.text if status.metrics else None
         self._status = StatusServer(
-            status.address, status.port, alive=self._why_silent, ready=self._why_unsynced, metrics=None
+            status.address, status.port, alive=self._why_silent, ready=self._why_unsynced, metrics=metrics
         )
         self._began = time.monotonic()
 
@@ -62,7 +65,11 @@ class WorkerProcess:
             await watch.synced.wait()
         self._pods.begin()
         _log.info("It leads.")
-        await self._pods.keep()
+        self._metrics.leading.set(1)
+        try:
+            await self._pods.keep()
+        finally:
+            self._metrics.leading.set(0)
 
     def _why_unsynced(self) -> str:
         unknown = [name for name, watch in self._watches.items() if not watch.synced.is_set()]

@@ -22,12 +22,14 @@ class WorkerLeaseSettings(LeaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """The address of ``/healthz`` and ``/readyz``, in plain HTTP."""
+    """The address of ``/healthz``, ``/readyz`` and ``/metrics``, in plain HTTP."""
 
     address: str = "0.0.0.0"  # noqa: S104 the kubelet's probes come from the node
     """Address to listen on. Default: all addresses."""
     port: int = bounded(8080, least=0, most=65535)
     """Port to listen on; 0 takes a free one. Default 8080."""
+    metrics: bool = True
+    """Whether ``/metrics`` is served, to any client that reaches the port. The probes always are. Default true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class WorkerSettings:
     lease: WorkerLeaseSettings = WorkerLeaseSettings()
     """Leader election."""
     status: ProbeSettings = ProbeSettings()
-    """Probes."""
+    """Probes and metrics."""
     silence_seconds: float = bounded(300.0, least=1, most=3600)
     """Watches that heard nothing from the API server for so long are no more believed: the liveness probe fails.
     Default 300."""

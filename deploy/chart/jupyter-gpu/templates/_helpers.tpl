@@ -235,7 +235,7 @@ metadata: {name: {{ $name }}, {{ if not $everywhere }}namespace: {{ $namespace }
   {{- $_ := set $template $part (dict "cpu" (toString $amounts.cpu) "memory" (toString $amounts.memory)) -}}
 {{- end -}}
 {{- $bounds := dict "perPod" (int .Values.workers.perPod) "perOwner" (int .Values.workers.perOwner) -}}
-{{- dict "namespaces" .Values.workers.namespaces "template" $template "bounds" $bounds "status" (dict "port" 8080) | toJson -}}
+{{- dict "namespaces" .Values.workers.namespaces "template" $template "bounds" $bounds "status" (dict "port" 8080 "metrics" .Values.metrics.enabled) | toJson -}}
 {{- end }}
 
 {{/* The node plugin's settings file. */}}
