@@ -17,7 +17,7 @@ from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.extender import Extender
 from jupyter_gpu_scheduler.rules.queue.decide import Decision
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.settings import ExtenderSettings
+from jupyter_gpu_scheduler.settings import ExtenderSettings, SchedulerSettings
 from jupyter_gpu_scheduler.waiting import WaitingPods
 
 from .lib.figures import Figure
@@ -82,9 +82,13 @@ def _churn(cache: ClusterCache, chance: random.Random, nodes: int) -> None:
     cache.pod_changed(ObjectChange("changed", running_pod(number, nodes, chance, version=chance.randrange(10, 10**9))))
 
 
-def world(nodes: int, chance: random.Random) -> tuple[ClusterCache, Extender]:
+def world(
+    nodes: int,
+    chance: random.Random,
+    settings: SchedulerSettings = SchedulerSettings(),  # noqa: B008 it can't be changed
+) -> tuple[ClusterCache, Extender]:
     """Return the cache of a synthetic cluster, and the extender that answers from it."""
-    cache = ClusterCache(lambda: None)
+    cache = ClusterCache(lambda: None, settings)
     for number in range(nodes):
         cache.node_changed(ObjectChange("added", node(number)))
     for number in range(nodes * _PODS):

@@ -30,7 +30,7 @@ from jupyter_gpu_scheduler.rules import wire
 from jupyter_gpu_scheduler.rules.new_pods.places import places, rate
 from jupyter_gpu_scheduler.rules.new_pods.preemption import helpful
 from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
-from jupyter_gpu_scheduler.rules.scoring.policy import Policy
+from jupyter_gpu_scheduler.rules.scoring.policy import Policy, WorkloadKind
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import PodRecord
@@ -73,15 +73,20 @@ class Extender:
     async def warm(self) -> None:
         """Compute in advance what the first requests need, as kube-scheduler does nothing while it waits for an answer.
 
-        This covers the most common wishes of the policy's mix, some nodes at a time; other tasks run in between.
+        This covers the most common wishes of the policy's mix, and pods without one, some nodes at a time; other tasks
+        run in between. Where notebooks have workers, then what other nodes can give for each.
         """
-        snapshot = self._cache.snapshot
+        notebooks, snapshot = self._cache.notebooks, self._cache.snapshot
         kinds = sorted((kind for kind in self._policy.workload if kind.wish), key=lambda kind: -kind.share)
-        for kind in kinds[:WARM_KINDS]:
-            pod = PodState("", requested=Requested(0, kind.wish) if kind.wish else None, asks={CPU: kind.cpu})
+        for kind in (*kinds[:WARM_KINDS], WorkloadKind(None, 0)):
+            requested = Requested(0, kind.wish) if kind.wish else None
+            pod = PodState("", requested=requested, asks={CPU: kind.cpu}, anywhere=notebooks.has_workers)
             names = tuple(snapshot.nodes())
             for start in range(0, len(names), WARM_NODES):
                 prioritize(snapshot, pod, names[start : start + WARM_NODES], self._policy)
+                await asyncio.sleep(0)
+            if pod.anywhere:
+                rate(snapshot, notebooks.chooser, pod, names, self._policy)
                 await asyncio.sleep(0)
 
     async def filter(self, body: bytes) -> tuple[str, Any]:

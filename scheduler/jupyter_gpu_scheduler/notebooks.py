@@ -130,6 +130,11 @@ class Notebooks:
         """The choice of other nodes."""
         return self._splitter.chooser
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether notebooks of any namespace may have GPUs of other nodes."""
+        return bool(self._namespaces)
+
     def unbound(self, state: PodState) -> PodState:
         """Return a pod that has no node, and is no worker, as decisions see it."""
         asked = state.requested

@@ -26,6 +26,8 @@ def test_best_of_the_others(nodes: Mapping[str, tuple[Location, int]], here: Loc
     seen = [Rated(cost - POINTS[relate(here, place)], 0, name) for name, (place, cost) in nodes.items()]
     assert nearest.best(here, without) == min((one for one in seen if one.node not in without), default=None)
     assert nearest.best(here) == min(seen, default=None)
+    for first in (name for name, (place, _) in nodes.items() if place == here):
+        assert nearest.second(here, first) == nearest.best(here, (first,))
 
 
 def test_own_switch_counts_by_its_relation() -> None:
@@ -79,3 +81,22 @@ def test_all_locations_are_asked_for_at_once() -> None:
     found = [Rated(-30, 0, "a"), Rated(-10, 0, "a"), Rated(-20, 0, "a"), Rated(-10, 0, "a")]
     assert list(nearest.best_of_each(places)) == list(zip(places, found, strict=True))
     assert [nearest.best(place) for place in places] == found
+
+
+def test_second_node_of_a_location() -> None:
+    """On its switch, in whatever zone, or on another one; for pods on the best one."""
+    nearest = Nearest(POINTS.__getitem__)
+    here = Location("z", "k", "s")
+    nearest.put(here, Rated(-9, 0, "a"))
+    assert nearest.second(here, "a") is None
+    nearest.put(Location("z", "k", "t"), Rated(0, 0, "b"))
+    assert nearest.second(here, "a") == Rated(-10, 0, "b")
+    nearest.put(Location("y", "k", "s"), Rated(0, 0, "c"))
+    assert nearest.second(here, "a") == Rated(-30, 0, "c")
+    nearest.put(here, Rated(-1, 0, "d"))
+    assert nearest.second(here, "a") == Rated(-31, 0, "d")
+    assert nearest.second(here, "d") == Rated(-39, 0, "a")
+    nearest.put(Location("z", "k", "t"), Rated(-22, 0, "b"))
+    assert nearest.second(here, "a") == Rated(-32, 0, "b")
+    nearest.put(Location("z"), Rated(0, 0, "e"))
+    assert nearest.second(Location("z"), "e") == Rated(-42, 0, "b")

@@ -13,8 +13,9 @@ from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.joint import joints, serves_jointly
 from jupyter_gpu_scheduler.rules.pairs.terms import BILLION, POINTS
 from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult, filter_nodes
+from jupyter_gpu_scheduler.rules.queue.fit_cache import wanted
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
-from jupyter_gpu_scheduler.rules.scoring.score import NONE_COMING, prioritize, scores_of
+from jupyter_gpu_scheduler.rules.scoring.score import NONE_COMING, part_expected, prioritize, scores_of
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
@@ -72,10 +73,18 @@ def rate(
     policy: Policy,
     coming: Mapping[str, float] = NONE_COMING,
 ) -> dict[str, int]:
-    """Return 0 to 10 for each of ``names`` as `prioritize` does, with its own GPUs or those of the best other node."""
+    """Return 0 to 10 for each of ``names`` as `prioritize` does, with its own GPUs or those of the best other node.
 
-    def apart(others: Sequence[str]) -> Mapping[str, float]:
-        points, unit = _points(chooser, pod, others) if pod.anywhere else {}, POINTS * BILLION
+    A pod that wants no GPU yet is rated by those that it can expect later, of its own node first.
+    """
+
+    def apart(scores: Mapping[str, float]) -> Mapping[str, float]:
+        if pod.anywhere and wanted(pod) is None:
+            part = part_expected(policy)
+            return chooser.expected(pod).raise_scores(scores, coming, part) if part else {}
+        if not pod.anywhere or len(scores) == len(names):
+            return {}
+        points, unit = _points(chooser, pod, [name for name in names if name not in scores]), POINTS * BILLION
         return scores_of(policy, {name: found / unit for name, found in points.items()})
 
     return prioritize(snapshot, pod, names, policy, coming, apart)

@@ -11,7 +11,6 @@ node where other pods wait is examined for each pod, as those before it are serv
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
@@ -19,15 +18,15 @@ from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.service import Relation
-from jupyter_gpu_scheduler.rules.queue.candidates import has_resources, unacceptable
+from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from jupyter_gpu_scheduler.rules.state.snapshot import SLOT, ClusterSnapshot
-from jupyter_gpu_scheduler.rules.state.taints import tolerated
+from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
+from .expected import ExpectedElsewhere
 from .nearest import Nearest, Rated
-from .pod_nodes import PodNodes, asked, takes
+from .pod_nodes import PodNodes, asked, takes, takes_worker
 from .relation import Location, location_of, relate
 from .terms import PairPolicy, Terms
 from .uplinks import Uplinks
@@ -55,6 +54,7 @@ class PairChooser:
         self._rules = rules
         self._indexes: dict[Hashable, _Index] = {}
         self._pod_nodes: dict[Hashable, PodNodes] = {}
+        self._expected: dict[Hashable, ExpectedElsewhere] = {}
         self._asked: tuple[PodState, PodState] | None = None  # the new pod that was asked for last, and its worker
 
     def for_running(self, pod: PodState, wish: Wish, without: Collection[str] = ()) -> Pair | None:
@@ -139,6 +139,17 @@ class PairChooser:
         index = self._index_for_new(pod)
         found = next(self._others(pod, (name,), index), None) if index else None
         return Pair(found.gpu_node, found.pod_node, -found.cost) if found else None
+
+    def expected(self, pod: PodState) -> ExpectedElsewhere:
+        """Return what pods like this one, which wants no GPU yet, can expect of other nodes."""
+        sought = pod.wish
+        kind = (sought and (sought.memory, sought.model, sought.vendor), pod.tolerations)
+        found = self._expected.pop(kind, None) or ExpectedElsewhere(self._snapshot, self._rules, sought)
+        if len(self._expected) >= KINDS:
+            del self._expected[next(iter(self._expected))]
+        self._expected[kind] = found
+        found.update(pod)
+        return found
 
     def relation(self, pair: Pair) -> Relation:
         """Return how near the nodes of a pair are."""
@@ -295,7 +306,7 @@ class _Index:
         return not worker.standing and (self._last_rank is None or worker.rank > self._last_rank)
 
     def _examine(self, name: str, found: Fit, worker: PodState, terms: Terms) -> None:
-        if found.fits and _takes_worker(self._snapshot, worker, name):
+        if found.fits and takes_worker(self._snapshot, worker, name):
             location = location_of(self._snapshot, name, self._rules.network)
             self._rate_switch(location, terms)
             self.nearest.put(location, terms.of_gpus(self._snapshot, name, found))
@@ -324,22 +335,6 @@ def worker_of(pod: PodState, wish: Wish, rules: PairPolicy) -> PodState:
         selector={},
         blocked=False,
     )
-
-
-def _takes_worker(snapshot: ClusterSnapshot, worker: PodState, name: str) -> bool:
-    """Tell whether a node takes a worker beside those promised there, which kube-scheduler does not know yet."""
-    facts = snapshot.facts(name)
-    slots = facts.allocatable.get(SLOT, 0) - snapshot.slots_taken(name)
-    promised = [other for other in snapshot.nominated(name) if other.notebook]
-    if promised:
-        asks = Counter(worker.asks)
-        for other in promised:
-            asks.update(other.asks)
-            slots -= other.slots
-        worker = replace(worker, asks=asks)
-    if not facts.ready or slots < worker.slots or not tolerated(facts.taints, worker.tolerations):
-        return False
-    return has_resources(worker, facts)
 
 
 def _ordered(

@@ -95,22 +95,44 @@ class Nearest:
         )
         return min(found, default=None)
 
+    def second(self, location: Location, first: str) -> Rated | None:
+        """Return the best node but ``first``, a node at ``location``, for a pod there; ``None``: there is none."""
+        if not location.key:
+            return self.best(location, (first,))
+        switch, best = location[1:], None
+        for there in self._same[switch]:
+            nodes = self._on[there]
+            one = nodes[0] if nodes[0].node != first else nodes[1] if len(nodes) > 1 else None
+            if one and (best is None or one < best):
+                best = one
+        if best:
+            best = self._with_added(location, best)
+            best = best._replace(cost=best.cost - self._near_points)
+        for rated, other in self._far_from(location):
+            if other != switch:
+                return rated if best is None or rated < best else best
+        return best
+
     def best_of_each(self, locations: Iterable[Location]) -> Iterator[tuple[Location, Rated]]:
         """Yield each of the locations, which may be hundreds of switches, with its best node, if there is any."""
         for location in locations:
             if not location.key:
                 best = self.best(location)
             else:
-                zone_and_key, switch = location[:2], location[1:]
-                if zone_and_key not in self._far:
-                    self._far[zone_and_key] = self._best_on_others(location)
+                switch = location[1:]
                 best = self._near.get(switch)
-                for rated, there in self._far[zone_and_key]:
+                for rated, there in self._far_from(location):
                     if there != switch:
                         best = rated if best is None or rated < best else best
                         break
             if best:
                 yield location, best
+
+    def _far_from(self, location: Location) -> list[tuple[Rated, _Switch]]:
+        zone_and_key = location[:2]
+        if zone_and_key not in self._far:
+            self._far[zone_and_key] = self._best_on_others(location)
+        return self._far[zone_and_key]
 
     def _best_on_others(self, location: Location) -> list[tuple[Rated, _Switch]]:
         """Return the nodes of which one is the best on another switch, best first, with the switches.

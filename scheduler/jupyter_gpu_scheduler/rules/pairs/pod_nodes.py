@@ -7,11 +7,14 @@ that ask for the same, and a node is rated again only once it changes.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Hashable
+from dataclasses import replace
 
 from jupyter_gpu_scheduler.rules.queue.candidates import acceptable, has_resources
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, DISK, MEMORY, SLOT, ClusterSnapshot
+from jupyter_gpu_scheduler.rules.state.taints import tolerated
 
 from .relation import Location, location_of
 from .terms import PairPolicy, Terms
@@ -59,6 +62,22 @@ def takes(snapshot: ClusterSnapshot, pod: PodState, name: str) -> bool:
     facts = snapshot.facts(name)
     slots = facts.allocatable.get(SLOT, 0) - snapshot.slots_taken(name)
     return slots >= pod.slots and acceptable(pod, facts) and has_resources(pod, facts)
+
+
+def takes_worker(snapshot: ClusterSnapshot, worker: PodState, name: str) -> bool:
+    """Tell whether a node takes a worker beside those promised there, which kube-scheduler does not know yet."""
+    facts = snapshot.facts(name)
+    slots = facts.allocatable.get(SLOT, 0) - snapshot.slots_taken(name)
+    promised = [other for other in snapshot.nominated(name) if other.notebook]
+    if promised:
+        asks = Counter(worker.asks)
+        for other in promised:
+            asks.update(other.asks)
+            slots -= other.slots
+        worker = replace(worker, asks=asks)
+    if not facts.ready or slots < worker.slots or not tolerated(facts.taints, worker.tolerations):
+        return False
+    return has_resources(worker, facts)
 
 
 def asked(pod: PodState) -> Hashable:

@@ -5,6 +5,7 @@ A pod that wants no GPU yet is rated by what it can expect there later.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -31,6 +32,7 @@ BEST = 10
 """The highest score that kube-scheduler takes from an extender."""
 NEAR = 0.0025
 """Scores that differ by less from the best are equal to kube-scheduler, so that its own plugins decide between them."""
+_ROUNDING = 1e-12
 NONE_COMING: Mapping[str, float] = MappingProxyType({})
 _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
@@ -41,33 +43,36 @@ def prioritize(
     names: Sequence[str],
     policy: Policy,
     coming: Mapping[str, float] = NONE_COMING,
-    apart: Callable[[Sequence[str]], Mapping[str, float]] = lambda _: NONE_COMING,
+    apart: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda _: NONE_COMING,
 ) -> dict[str, int]:
     """Return 0 to 10 for each of ``names``, with GPUs of the same node: 10 for the best and for all `NEAR` to it.
 
     The others are distinguished as far as they differ: a step is a tenth of what is between the best and the worst, and
     never less than `NEAR`. A node where the wish can't be had now gets 0. ``coming``: how many pods without GPUs are on
-    their way to a node, by its name; ``apart``: returns the scores of those nodes that can take the pod with the
-    GPUs of another node (`scores_of`).
+    their way to a node, by its name; ``apart``: is given these scores, and returns those that GPUs of other nodes
+    change or add (`scores_of`, `part_expected`).
     """
     scores = dict(_scores(snapshot, pod, names, policy, coming, fitting=True))
-    if len(scores) < len(names):
-        scores |= apart([name for name in names if name not in scores])
-    priorities = dict.fromkeys(names, 0)
+    scores |= apart(scores)
     if not scores:
-        return priorities
+        return dict.fromkeys(names, 0)
     high = max(scores.values())
     step = max((high - min(scores.values())) / BEST, NEAR)
-    for name, score in scores.items():
-        behind = 0 if high - score < NEAR else max(1, int((high - score) / step))
-        priorities[name] = max(0, BEST - behind)
-    return priorities
+    most = [*(high - behind * step + _ROUNDING for behind in range(BEST, 1, -1)), high - NEAR]  # of each of 0 to 9
+    priorities = dict.fromkeys(names, 0) if len(scores) < len(names) else {}
+    return priorities | {name: bisect_left(most, score) for name, score in scores.items()}
 
 
 def scores_of(policy: Policy, ratings: Mapping[str, float]) -> dict[str, float]:
     """Return the scores, 0 to 1, of places for a pod that wants GPUs; ``ratings``: the sum of each one's, by weight."""
     most = sum(abs(weight) for name, weight in policy.weights.items() if name in WITH_WISH)
     return {name: rating / most if most else UNKNOWN for name, rating in ratings.items()}
+
+
+def part_expected(policy: Policy) -> float:
+    """Return which part of the score of a place, for a pod that wants no GPU yet, ``expected`` is."""
+    weight = policy.weights.get("expected", 0.0)
+    return weight / sum(abs(each) for name, each in policy.weights.items() if name in WITHOUT_WISH) if weight else 0.0
 
 
 def best(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str], policy: Policy) -> str | None:
