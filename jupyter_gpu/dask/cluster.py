@@ -168,11 +168,16 @@ class Cluster:
             if self._own is not None:
                 with suppress(Exception):  # its scheduler may have ended
                     self._own.close(timeout=1)
+            grace = GRACE
+            if not self._scheduler.lives:  # nor does the gateway: none can leave in order, and nobody waits for that
+                grace = 0
+                for away in self._away.values():
+                    away.close()
             for uuid in list(self._workers):
-                self._drop(uuid)
+                self._drop(uuid, grace)
             self._standby.end()
             if self._keeper is not None:
-                self._keeper.end()
+                self._keeper.end(grace)
             for wait in (0, LAST):  # all at once
                 for away in self._away.values():
                     away.close(wait)

@@ -8,6 +8,7 @@ becomes a message, as KeyboardInterrupt between receiving and handling would los
 from __future__ import annotations
 
 import logging
+import mmap
 import select
 import signal
 import threading
@@ -23,6 +24,7 @@ from jupyter_client.session import Session
 from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.message import gettext
+from jupyter_gpu.model.quantity import format_bytes
 from jupyter_gpu.remote import PYTHON, certificates, codec
 from jupyter_gpu.remote.bulk import BulkClient, Receiving, Sending, Transfer, TransferBroken, is_large, total_bytes
 from jupyter_gpu.remote.codec import Chunk
@@ -224,7 +226,10 @@ class Connection:
         """Bind values there; return why some could not be. Raises `CannotSend` if none could be sent."""
         header, parts = codec.frames(chunks)
         with self._bulk.lock:
-            by_tls = is_large(parts) and (self._bulk.is_open or self._open_bulk())
+            large = is_large(parts)
+            by_tls = large and (self._bulk.is_open or self._open_bulk())
+            if large and not by_tls:
+                self._check_room(parts)
             sending = Sending(parts) if by_tls else None
             content = {"chunks": header, "bulk": by_tls}
             reply = self.request("gpu_push", content, listener, buffers=() if by_tls else parts, transfer=sending)
@@ -270,6 +275,20 @@ class Connection:
                 log.info("Large objects go to the worker on %s without TLS: %s", self.address.where, error)
                 self._bulk.usable = False
         return self._bulk.is_open
+
+    def _check_room(self, parts: Sequence[Any]) -> None:
+        """Raise `CannotSend` if the kernel could not have the memory: ZeroMQ would end the connection, or the process.
+
+        It is asked for address space alone: limits of the process count, those of a control group when it is used.
+        """
+        size = total_bytes(parts)
+        most = size + max(total_bytes([part]) for part in parts)  # one part is there twice while it is decrypted
+        room = f"__import__('mmap').mmap(-1, {most}, {mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}).close()"
+        found = self.run("", expressions={"room": room})["content"].get("user_expressions", {})
+        if found.get("room", {}).get("ename") in (OSError.__name__, MemoryError.__name__):
+            raise CannotSend(
+                gettext("The worker on %1 has not enough memory for %2.", self.address.where, format_bytes(size))
+            )
 
     def _moved(self, reply: Message, transfer: Transfer | None) -> Message:
         """Return the reply to a message that a transfer belonged to; raises what went wrong there."""

@@ -93,13 +93,17 @@ Answer = Started | Killed | Running | Loads | Checked | Told
 class Questions:
     """Questions over one connection to a first process, one after the other."""
 
-    def __init__(self, address: WorkerAddress, patience: float = PATIENCE) -> None:
-        """Connect; raises `WorkerLost`. ``patience``: seconds for each answer."""
+    def __init__(self, address: WorkerAddress, patience: float = PATIENCE, *, waits: bool = True) -> None:
+        """Connect; raises `WorkerLost`.
+
+        ``patience``: seconds for each answer. ``waits``: also for a process that does not listen yet.
+        """
         self._address, self._patience = address, patience
+        watched = MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED | (0 if waits else zmq.EVENT_CONNECT_RETRIED)
         self._context = zmq.Context()
         try:
             self._socket = address.unconnected(self._context, zmq.DEALER)
-            self._monitor = self._socket.get_monitor_socket(MONITORED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            self._monitor = self._socket.get_monitor_socket(watched)
             self._socket.reconnect_ivl_max = SLOWEST
             address.connect(self._socket, address.port)
             _await_handshake(address, self._monitor, min(patience, CONNECT))
@@ -138,9 +142,9 @@ class Questions:
 
 
 @contextmanager
-def questions(address: WorkerAddress, patience: float = PATIENCE) -> Iterator[Questions]:
-    """Connect to the first process of a worker; raises `WorkerLost`. ``patience``: seconds for each answer."""
-    with closing(Questions(address, patience)) as asking:
+def questions(address: WorkerAddress, patience: float = PATIENCE, *, waits: bool = True) -> Iterator[Questions]:
+    """Connect to the first process of a worker; raises `WorkerLost`. The arguments are those of `Questions`."""
+    with closing(Questions(address, patience, waits=waits)) as asking:
         yield asking
 
 
@@ -181,7 +185,10 @@ def _loads(asking: Questions) -> Loads:
 def had_no_memory(address: WorkerAddress, kernel: str, patience: float = TELLS) -> bool:
     """Tell whether a kernel whose connection was lost ended because the worker had no memory left, as far as known."""
     until = time.monotonic() + patience
-    with suppress(WorkerLost, WorkerRefused), questions(address, patience) as asking:  # older ones do not know the word
+    with (
+        suppress(WorkerLost, WorkerRefused),  # older ones do not know the word
+        questions(address, patience, waits=False) as asking,
+    ):
         while True:
             told = asking.ask(Tell(kernel))
             assert isinstance(told, Told)
@@ -208,7 +215,7 @@ def lost(address: WorkerAddress, monitor: zmq.Socket[Any] | None) -> WorkerLost:
 
 
 def _lost_by(address: WorkerAddress, event: int) -> WorkerLost:
-    if event == zmq.EVENT_DISCONNECTED:
+    if event in (zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECT_RETRIED):
         return WorkerLost(gettext("The worker on %1 has ended, or the connection to it.", address.where))
     return WorkerLost(gettext("The worker on %1 does not accept the key of this notebook.", address.where))
 

@@ -5,23 +5,41 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from jupyter_gpu.remote.rules.control import Told
 
-FILES = (Path("/sys/fs/cgroup/memory.events"), Path("/sys/fs/cgroup/memory/memory.oom_control"))
-"""Files that count the processes of this container which were ended for want of memory, by version 2 and 1 of groups.
-"""
+GROUPS = Path("/proc/self/cgroup")
+"""The control groups of this process, by cgroups(7)."""
+MOUNTED = Path("/sys/fs/cgroup")
+"""Where they are mounted."""
 _COUNT = re.compile(r"^oom_kill (\d{1,18})$", re.MULTILINE)
 _KEPT = 64
 """Kernels that are remembered."""
 
 
-class Endings:
-    """The latest kernels that ended by themselves. ``files``: as `FILES`."""
+def files(groups: str, mounted: Path) -> Iterator[Path]:
+    """Yield the files that may count processes ended for want of memory, by version 2 and 1 of control groups.
 
-    def __init__(self, files: Iterable[Path] = FILES) -> None:
+    ``groups``: those of this process. In a container its own may be mounted where all of a machine are elsewhere. A
+    group without such a file may be within one that has a limit.
+    """
+    known = {controllers: path for _, controllers, path in (line.split(":", 2) for line in groups.splitlines())}
+    for controllers, folder, name in (
+        ("", mounted, "memory.events"),
+        ("memory", mounted / "memory", "memory.oom_control"),
+    ):
+        if controllers in known:
+            own = PurePosixPath(known[controllers].removeprefix("/"))
+            for group in (own, *own.parents):
+                yield folder / group / name
+
+
+class Endings:
+    """The latest kernels that ended by themselves. ``files``: the first that tells a number counts."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
         self._files = tuple(files)
         self._kills = self._count()
         self._for_memory: dict[str, bool] = {}
@@ -33,6 +51,10 @@ class Endings:
         self._kills = kills
         if len(self._for_memory) > _KEPT:
             del self._for_memory[next(iter(self._for_memory))]
+
+    def skip(self) -> None:
+        """Take note that a process ended that is no notebook's: the next one is not blamed for its end."""
+        self._kills = self._count()
 
     def told(self, kernel: str, *, alive: bool) -> Told:
         """Return what is known about a kernel."""

@@ -8,6 +8,7 @@ it may have stood by for long. It has no connection file, as that would keep the
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from concurrent.futures import Future
@@ -109,20 +110,26 @@ class GpuKernelApp(IPKernelApp):  # type: ignore[misc] # it has no types
 
 
 def follow(orders: IO[bytes], keys: pinned.Keys, own: str, taken: Future[str]) -> None:
-    """Allow the keys that the first process names, until it ends; nobody, if what it says can't be read.
+    """Allow the keys that the first process names; nobody any more, if what it says can't be read.
 
-    ``taken`` gets the folder of `Take`.
+    ``taken`` gets the folder of `Take`. When that process has ended, this one ends, and what it started.
     """
     for line in iter(lambda: orders.readline(MAX_BYTES), b""):
         try:
             word = read(line, Allow, Take)
         except strict.FieldError:
             keys.allow({own})
-            return
+            while orders.read(MAX_BYTES):
+                pass
+            break
         if isinstance(word, Allow):
             keys.allow({own, *word.keys})
         elif isinstance(word, Take) and not taken.done():
             taken.set_result(word.folder)
+    # ipykernel looks for another parent only if it had this one when it was loaded, and else for process 1 as parent.
+    with suppress(ProcessLookupError):  # it has no group of its own
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
 
 
 def main(report: int) -> None:

@@ -28,6 +28,10 @@ class Kernel:
     """The first of its ports; 0: any."""
     owner: ReservationOwner | None = None
     """The process that it is for; None: it stands by for the next one."""
+    folder: str = ""
+    """Where it is to run; empty while it stands by."""
+    stood_by: bool = False
+    """Whether it had been started before anybody needed it."""
     started: Started | None = None
     waiting: list[bytes] = field(default_factory=list)
     """The clients that wait for `Started`."""
@@ -35,7 +39,7 @@ class Kernel:
     def give(self, owner: ReservationOwner, folder: str) -> None:
         """Give it to a process, once: it answers with `Started`."""
         assert self.owner is None
-        self.owner = owner
+        self.owner, self.folder = owner, folder
         self.tell(Take(folder))
 
     def allow(self, keys: tuple[str, ...]) -> None:

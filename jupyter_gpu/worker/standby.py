@@ -2,7 +2,8 @@
 
 It has loaded what every kernel loads, sees no GPU, and has run nothing. A notebook that takes it is its first and only
 one; a kernel is never given back. The next one is started a while later. One that ends before it is taken is replaced
-after a pause, which doubles each time until a kernel was of use again.
+after a pause, which doubles each time until a kernel was of use again. One that ends between that and its answer has
+run nothing, so the first process starts another one for the same notebook at once.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Standby:
     def take(self, now: float) -> Kernel | None:
         """Return the kernel, which is none that stands by any more; None: there is none."""
         taken, self.kernel = self.kernel, None
+        if taken is not None:
+            taken.stood_by = True
         self._due = max(self._due, now + AFTER)
         return taken
 

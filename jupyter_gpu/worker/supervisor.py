@@ -44,7 +44,7 @@ from jupyter_gpu.remote.rules.control import (
     Tell,
     Word,
 )
-from jupyter_gpu.worker import pinned
+from jupyter_gpu.worker import endings, pinned
 from jupyter_gpu.worker.endings import Endings
 from jupyter_gpu.worker.kernels import Kernel
 from jupyter_gpu.worker.loads import LoadReader
@@ -96,7 +96,7 @@ class Supervisor:
             port = self._socket.bind_to_random_port(f"tcp://{serve.address}")
         self.serving = Serving(port, self._public.decode())
         self._kernels: dict[str, Kernel] = {}
-        self._endings = Endings()
+        self._endings = Endings(endings.files(endings.GROUPS.read_text(), endings.MOUNTED))
         self._unreadable = Unreadable()
         self._standby = Standby(time.monotonic()) if standby else None
 
@@ -125,7 +125,7 @@ class Supervisor:
             if kernel.started is None:
                 jobs[kernel.report.fileno()] = lambda name=name: self._on_report(name)  # type: ignore[misc]
         if self._standby is not None and self._standby.kernel is not None:
-            jobs[self._standby.kernel.ended] = self._standby.on_end
+            jobs[self._standby.kernel.ended] = self._on_standby_end
         for source in (*jobs, self._leash):
             poller.register(source, zmq.POLLIN)
         events = dict(poller.poll(self._patience_of_turn()))
@@ -318,7 +318,32 @@ class Supervisor:
         if kernel is None:  # killed in the same turn
             return
         self._endings.add(name, kernel.process.wait())
-        self._drop(name, gettext("The worker's kernel ended before it was ready: %1", kernel.last_words()))
+        if kernel.started is None and kernel.stood_by:
+            self._replace(name)
+        else:
+            self._drop(name, _unready(kernel))
+
+    def _replace(self, name: str) -> None:
+        """Start another kernel in place of one that stood by and has run nothing: whoever took it need not know."""
+        ended = self._kernels.pop(name)  # its ports are free
+        why = _unready(ended)
+        ended.kill()
+        ended.close()
+        try:
+            other = self._launch()
+        except OSError:
+            for client in ended.waiting:
+                self._send(client, Refused(why))
+            return
+        assert ended.owner is not None
+        other.waiting = ended.waiting
+        self._kernels[name] = other
+        other.give(ended.owner, ended.folder)
+
+    def _on_standby_end(self) -> None:
+        assert self._standby is not None
+        self._standby.on_end()
+        self._endings.skip()
 
     def _drop(self, name: str, why: str = "The worker's kernel was ended.") -> None:
         """End a kernel, and say why to those that wait for it."""
@@ -331,6 +356,10 @@ class Supervisor:
 
     def _send(self, client: bytes, word: Word) -> None:
         self._socket.send_multipart([client, word.dump()])
+
+
+def _unready(kernel: Kernel) -> str:
+    return gettext("The worker's kernel ended before it was ready: %1", kernel.last_words())
 
 
 @contextlib.contextmanager

@@ -155,6 +155,19 @@ def test_node_that_does_not_answer(kernel: Kernel, pods: TwoPods) -> None:
     kernel.run("gpu.resize(3, timeout=60); until(3)")
 
 
+def test_killed_gateway(kernel: Kernel, pods: TwoPods) -> None:
+    """It ends with the scheduler, whose process it is in: tasks fail, nothing is left, and the next client has all."""
+    kernel.run("until(3)")
+    before = rows(kernel)
+    kernel.run("future = client.submit(time.sleep, 60, pure=False)")
+    os.kill(int(kernel.run("print(client.run_on_scheduler(os.getpid))")), signal.SIGKILL)
+    code = "try: future.result(timeout=50)\nexcept BaseException as error: print(type(error).__name__)"
+    assert "Cancelled" in kernel.run(code)
+    await_(lambda: all(gone(pid) for _, pid in before.values()) and before[FIRST][0] not in pods.kernels)
+    kernel.run("client = gpu.client(); until(3)")
+    assert rows(kernel).keys() == before.keys()
+
+
 def test_end_of_the_program(kernel: Kernel, pods: TwoPods) -> None:
     """All processes there end with the notebook's kernel, also if that is killed."""
     there = rows(kernel)[FIRST]

@@ -1,11 +1,13 @@
 """Small host copies and words never wait for a turn, as other work may wait for them: their share pays later."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.shares.serve import Serving
+from tests.shares.world import until
 
 from .place import GPU, Place, Program
 from .standin.board import busy
@@ -45,11 +47,11 @@ def _paid(server: Serving) -> int:
 @pytest.mark.parametrize("work", RATE)
 def test_program_of_small_copies_pays_for_them(place: Place, server: Serving, work: str) -> None:
     """Beside another program, without a turn, it is charged what it took and owes what exceeds its share."""
-    with (
-        _run(place, server, "two", RATE[work], LONG) as two,
-        _run(place, server, "one", RATE[work], work, "sync", "say:copied", "wait-line") as one,
-    ):
-        assert two.line() == one.line() == "ready"
+    with _run(place, server, "two", RATE[work], LONG) as two, contextlib.ExitStack() as other:
+        assert two.line() == "ready"
+        until(lambda: place.launches() > 0)  # before that it has no demand, and copies of the other are free
+        one = other.enter_context(_run(place, server, "one", RATE[work], work, "sync", "say:copied", "wait-line"))
+        assert one.line() == "ready"
         count = int(one.line())
         assert one.line() == "copied"
         took = busy(place.log(), "one")

@@ -1,10 +1,16 @@
 """How the kernels of a worker ended, by what the control groups of either version count."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.worker.endings import Endings
+from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.errors import WorkerLost
+from jupyter_gpu.remote.local_worker import LocalWorker
+from jupyter_gpu.worker.endings import GROUPS, MOUNTED, Endings, files
+from tests.shares.world import until
 
 
 @pytest.mark.parametrize("before", ["low 0\noom 3\noom_kill %d\noom_group_kill 1\n", "under_oom 0\noom_kill %d"])
@@ -32,3 +38,50 @@ def test_few_kernels_are_remembered(tmp_path: Path) -> None:
         file.write_text(f"oom_kill {number + 1}")
         endings.add(str(number), -9)
     assert [endings.told(str(number), alive=False).memory for number in (0, 1, 64)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("groups", "found"),
+    [
+        ("0::/\n", ["memory.events"]),
+        ("0::/user.slice/a:b\n", ["user.slice/a:b/memory.events", "user.slice/memory.events", "memory.events"]),
+        ("9:pids:/p\n4:memory:/pods/one\n", [f"memory/{at}memory.oom_control" for at in ("pods/one/", "pods/", "")]),
+        ("4:memory:/\n0::/x\n", ["x/memory.events", "memory.events", "memory/memory.oom_control"]),
+    ],
+)
+def test_files_of_the_own_groups(groups: str, found: list[str]) -> None:
+    """From the own group up to what is mounted; both versions where both are there (cgroups(7))."""
+    assert list(files(groups, Path("/g"))) == [Path("/g") / one for one in found]
+
+
+@pytest.fixture
+def limited() -> Iterator[Path]:
+    """Make a control group of version 1 that has little memory, in which this process is meanwhile."""
+    own = next((file for file in files(GROUPS.read_text(), MOUNTED) if file.exists()), None)
+    if own is None or own.name != "memory.oom_control":
+        pytest.skip("not run: needs control groups of version 1")
+    made = own.parent / f"jg-endings-{os.getpid()}"
+    made.mkdir()
+    try:
+        (made / "memory.limit_in_bytes").write_text(str(400 * 2**20))
+        (made / "cgroup.procs").write_text("0")
+        yield made
+    finally:
+        (own.parent / "cgroup.procs").write_text("0")
+        until(lambda: not (made / "cgroup.procs").read_text(), "the group to be empty")
+        made.rmdir()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("limited")
+def test_memory_of_a_group_on_this_machine() -> None:
+    """A cell that fills it fails with the reason, which a kernel that is killed does not."""
+    worker = LocalWorker()
+    killed, full = (Connection(worker.address, name, "/") for name in ("killed", "full"))
+    try:
+        with pytest.raises(WorkerLost, match="has ended"):
+            killed.run("import os; os.kill(os.getpid(), 9)")
+        with pytest.raises(WorkerLost, match="The worker on this machine has no memory left"):
+            full.run("filled = bytearray(b'x') * 2**30")
+    finally:
+        worker.close()

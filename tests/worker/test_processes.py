@@ -21,7 +21,7 @@ from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import ask
+from jupyter_gpu.remote.first_process import CONNECT, ask, had_no_memory
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules import control
 from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start
@@ -82,12 +82,16 @@ def test_worker_ends_with_a_notebook_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_kernels_end_with_a_first_process_that_is_killed() -> None:
-    """They look for their parent."""
+    """And what cells started. A worker that cannot tell any more how a kernel ended is not waited for."""
     worker = LocalWorker()
     kernel = Connection(worker.address, "k", "/")
     pid = int(ran(kernel, "import os; print(os.getpid())"))
+    child = int(ran(kernel, "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid)"))
     os.kill(worker.pid, signal.SIGKILL)
-    assert awaited(lambda: gone(pid))
+    assert awaited(lambda: gone(pid) and gone(child))
+    begun = time.monotonic()
+    assert not had_no_memory(worker.address, "k", patience=60)
+    assert time.monotonic() - begun < CONNECT
     kernel.close()
     worker.close()
 

@@ -17,9 +17,10 @@ from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.model import strict
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
 from jupyter_gpu.remote.first_process import ask
 from jupyter_gpu.remote.local_worker import LocalWorker
-from jupyter_gpu.remote.rules.control import Look, Running, Start, Started
+from jupyter_gpu.remote.rules.control import Look, Running, Start, Started, Tell, Told
 from jupyter_gpu.worker import plugin_socket, standby
 from tests.shares.world import until
 from tests.worker.pods import plugin, worker_pod
@@ -109,6 +110,53 @@ def test_killed_one_is_replaced(worker: LocalWorker) -> None:
     connection = Connection(worker.address, "k", "/")
     assert ran(connection, "import os; print(os.getpid())") == f"{pid}\n"
     connection.close()
+
+
+class Taking:
+    """A notebook that asks for a kernel while the one that stands by, which it gets, is stopped and cannot answer."""
+
+    def __init__(self, worker: LocalWorker, folder: Path) -> None:
+        self.pid = standing_by(worker.pid, set())
+        command = Path(f"/proc/{self.pid}/cmdline")
+        until(lambda: b"kernel_process" in command.read_bytes(), "it to run: whoever starts it waits for that")
+        os.kill(self.pid, signal.SIGSTOP)
+        self.answer: object = None
+        self._thread = threading.Thread(target=self._ask, args=(worker, folder))
+        self._thread.start()
+        until(lambda: ask(worker.address, Look()) != Running(()), "it to be taken")
+
+    def _ask(self, worker: LocalWorker, folder: Path) -> None:
+        try:
+            self.answer = ask(worker.address, Start("k", str(folder), PYTHON, owner()))
+        except (WorkerLost, WorkerRefused) as error:
+            self.answer = error
+
+    def answered(self) -> object:
+        """Return the answer, or the error."""
+        self._thread.join()
+        return self.answer
+
+
+def test_another_one_answers_for_one_that_is_killed_when_it_is_taken(worker: LocalWorker, tmp_path: Path) -> None:
+    """It has run nothing, so the notebook does not learn of it."""
+    taking = Taking(worker, tmp_path)
+    os.kill(taking.pid, signal.SIGKILL)
+    assert isinstance(taking.answered(), Started)
+    assert ask(worker.address, Tell("k")) == Told("k", True, False)
+    connection = Connection(worker.address, "k", "/")
+    pid, *where = ran(connection, WHO).split()
+    assert int(pid) != taking.pid
+    assert where == [str(tmp_path), f"[{str(tmp_path)!r}]"]
+    connection.close()
+
+
+def test_none_is_left_if_the_first_process_is_killed_when_it_is_taken(worker: LocalWorker, tmp_path: Path) -> None:
+    """Also where it had not loaded yet, and so cannot know who was its parent; the notebook's error is a plain one."""
+    taking = Taking(worker, tmp_path)
+    os.kill(worker.pid, signal.SIGKILL)
+    os.kill(taking.pid, signal.SIGCONT)
+    assert isinstance(taking.answered(), WorkerLost)
+    assert awaited(lambda: gone(taking.pid))
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
