@@ -179,13 +179,15 @@ static void uploads(long count, long size) {
     free(from);
 }
 
-/* Copies of `size` from the host without a pause, for `ms`; prints how many there were. */
+enum { EACH_MS = 30 }; /* small work at least: a program that gets little of a busy processor goes on longer */
+
+/* Copies of `size` from the host without a pause, for `ms` at least; prints how many there were. */
 static void trickle(long ms, long size) {
     uint64_t at, end;
     void *from = calloc(1, (size_t)size), *copy = find("cuMemcpyHtoDAsync_v2");
     long copies = 0;
     CALL(cuMemAlloc_v2, &at, (size_t)size);
-    for (end = now() + (uint64_t)ms * 1000000; now() < end; copies++) {
+    for (end = now() + (uint64_t)ms * 1000000; now() < end || copies < EACH_MS * ms; copies++) {
         int result = ((CUresult(*)(uint64_t, void *, size_t, void *))copy)(at, from, (size_t)size, NULL);
         if (result) die("cuMemcpyHtoDAsync_v2", result);
     }
@@ -211,13 +213,13 @@ static void word(void) {
     CALL(cuMemFree_v2, at);
 }
 
-/* Words that a stream writes without a pause, for `ms`; prints how many there were. */
+/* Words that a stream writes without a pause, for `ms` at least; prints how many there were. */
 static void words(long ms) {
     uint64_t at, end;
     void *write = find("cuStreamWriteValue32");
     long count = 0;
     CALL(cuMemAlloc_v2, &at, (size_t)4);
-    for (end = now() + (uint64_t)ms * 1000000; now() < end; count++) {
+    for (end = now() + (uint64_t)ms * 1000000; now() < end || count < EACH_MS * ms; count++) {
         int result = ((CUresult(*)(void *, uint64_t, unsigned, unsigned))write)(NULL, at, 7, 0);
         if (result) die("cuStreamWriteValue32", result);
     }
