@@ -116,6 +116,17 @@ def test_large_values_stay(kept: Kernel) -> None:
         fresh(kept, "large")
 
 
+def test_gigabyte_that_a_cell_reads(kept: Kernel) -> None:
+    """It goes there once, as long as it is unchanged here."""
+    pytest.importorskip("numpy", reason="not run: needs numpy, which the extra [test] has")
+    kept.run("import numpy; data = numpy.zeros(2**27)")
+    assert fresh(kept, "place = data.ctypes.data; print(data.nbytes, data[-1])") == f"{2**30} 0.0"
+    assert fresh(kept, "print(data.ctypes.data == place)") == "True"
+    kept.run("data[-1] = 7")
+    assert fresh(kept, "print(data[-1])") == "7.0"
+    fresh(kept, "del data, place")
+
+
 def test_changes_are_told(kept: Kernel) -> None:
     """Changes in place stay there, unless -o brings them; of large lists it is said before the cell runs."""
     kept.run("rows = []; many = [str(n) for n in range(200_000)]")

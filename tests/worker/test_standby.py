@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -150,6 +151,16 @@ def test_another_one_answers_for_one_that_is_killed_when_it_is_taken(worker: Loc
     connection.close()
 
 
+@pytest.fixture
+def adopting() -> Iterator[None]:
+    """Have this process adopt orphans, as a user's systemd does (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(36, 1, 0, 0, 0) == 0
+    yield
+    assert libc.prctl(36, 0, 0, 0, 0) == 0
+
+
+@pytest.mark.usefixtures("adopting")
 def test_none_is_left_if_the_first_process_is_killed_when_it_is_taken(worker: LocalWorker, tmp_path: Path) -> None:
     """Also where it had not loaded yet, and so cannot know who was its parent; the notebook's error is a plain one."""
     taking = Taking(worker, tmp_path)
@@ -157,6 +168,7 @@ def test_none_is_left_if_the_first_process_is_killed_when_it_is_taken(worker: Lo
     os.kill(taking.pid, signal.SIGCONT)
     assert isinstance(taking.answered(), WorkerLost)
     assert awaited(lambda: gone(taking.pid))
+    os.waitpid(taking.pid, 0)  # it was adopted
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
