@@ -36,6 +36,15 @@ def files(groups: str, mounted: Path) -> Iterator[Path]:
                 yield folder / group / name
 
 
+def here() -> Iterator[Path]:
+    """Yield those files of this process; none where the system has no control groups."""
+    try:
+        groups = GROUPS.read_text()
+    except OSError:
+        groups = ""
+    yield from files(groups, MOUNTED)
+
+
 class Endings:
     """The latest kernels that ended by themselves. ``files``: the first that tells a number counts."""
 

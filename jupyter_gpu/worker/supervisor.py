@@ -96,7 +96,7 @@ class Supervisor:
             port = self._socket.bind_to_random_port(f"tcp://{serve.address}")
         self.serving = Serving(port, self._public.decode())
         self._kernels: dict[str, Kernel] = {}
-        self._endings = Endings(endings.files(endings.GROUPS.read_text(), endings.MOUNTED))
+        self._endings = Endings(endings.here())
         self._unreadable = Unreadable()
         self._standby = Standby(time.monotonic()) if standby else None
 

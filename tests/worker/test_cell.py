@@ -122,8 +122,6 @@ def test_gigabyte_that_a_cell_reads(kept: Kernel) -> None:
     kept.run("import numpy; data = numpy.zeros(2**27)")
     assert fresh(kept, "place = data.ctypes.data; print(data.nbytes, data[-1])") == f"{2**30} 0.0"
     assert fresh(kept, "print(data.ctypes.data == place)") == "True"
-    kept.run("data[-1] = 7")
-    assert fresh(kept, "print(data[-1])") == "7.0"
     fresh(kept, "del data, place")
 
 

@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost
 from jupyter_gpu.remote.local_worker import LocalWorker
-from jupyter_gpu.worker.endings import GROUPS, MOUNTED, Endings, files
+from jupyter_gpu.worker.endings import Endings, files, here
 from tests.shares.world import until
 
 
@@ -57,7 +57,7 @@ def test_files_of_the_own_groups(groups: str, found: list[str]) -> None:
 @pytest.fixture
 def limited() -> Iterator[Path]:
     """Make a control group of version 1 that has little memory, in which this process is meanwhile."""
-    own = next((file for file in files(GROUPS.read_text(), MOUNTED) if file.exists()), None)
+    own = next((file for file in here() if file.exists()), None)
     if own is None or own.name != "memory.oom_control":
         pytest.skip("not run: needs control groups of version 1")
     made = own.parent / f"jg-endings-{os.getpid()}"
