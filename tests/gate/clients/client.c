@@ -179,7 +179,7 @@ static void uploads(long count, long size) {
     free(from);
 }
 
-enum { EACH_MS = 30 }; /* small work at least: a program that gets little of a busy processor goes on longer */
+enum { EACH_MS = 60 }; /* small work at least: a program that gets little of a busy processor goes on longer */
 
 /* Copies of `size` from the host without a pause, for `ms` at least; prints how many there were. */
 static void trickle(long ms, long size) {
