@@ -21,10 +21,10 @@ from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.remote import PYTHON
 from jupyter_gpu.remote.connection import Connection
 from jupyter_gpu.remote.errors import WorkerLost, WorkerRefused
-from jupyter_gpu.remote.first_process import CONNECT, ask, had_no_memory
+from jupyter_gpu.remote.first_process import CONNECT, ask, had_no_memory, questions
 from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.remote.rules import control
-from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start
+from jupyter_gpu.remote.rules.control import Kill, Killed, Look, Refused, Running, Start
 from tests.worker.test_connection import ran
 
 
@@ -164,16 +164,29 @@ def test_worker_that_is_silent_counts_as_lost(worker: LocalWorker) -> None:
     assert ask(worker.address, Kill("nobody")) == Killed("nobody")
 
 
+def running(worker: LocalWorker) -> set[str]:
+    """Return the kernels of the worker, also those that still start."""
+    answer = ask(worker.address, Look())
+    assert isinstance(answer, Running)
+    return {each.kernel for each in answer.kernels}
+
+
+def begin(worker: LocalWorker, kernel: str) -> None:
+    """Ask for a kernel, and do not wait until it runs. Raises `WorkerRefused`."""
+    with questions(worker.address) as asking:
+        with contextlib.suppress(WorkerLost):
+            asking.ask(Start(kernel, "/", PYTHON, owner()), patience=0.1)
+        assert awaited(lambda: kernel in running(worker))
+
+
 def test_number_of_kernels_has_a_limit(worker: LocalWorker) -> None:
     """The ninth is refused at once, also while the others still start; after one was killed, it is not."""
     for number in range(8):
-        with contextlib.suppress(WorkerLost):  # we do not wait until it runs
-            ask(worker.address, Start(f"k{number}", "/", PYTHON, owner()), patience=0.3)
+        begin(worker, f"k{number}")
     with pytest.raises(WorkerRefused, match="8 kernels"):
         ask(worker.address, Start("k8", "/", PYTHON, owner()))
     ask(worker.address, Kill("k0"))
-    with contextlib.suppress(WorkerLost):
-        ask(worker.address, Start("k8", "/", PYTHON, owner()), patience=0.3)
+    begin(worker, "k8")
     for number in range(9):
         ask(worker.address, Kill(f"k{number}"))
 
