@@ -284,17 +284,20 @@ def test_connections_are_bounded() -> None:
 
 def test_kernel_without_a_client(tmp_path: Path) -> None:
     """It is interrupted, and is there for the same notebook, which may come earlier; later it ends."""
-    with plugin() as own, worker_pod(own, alone=(1, 3)) as pod:
+    with plugin() as own, worker_pod(own, alone=(1, 5)) as pod:
         notebook = pod.paired()
         until_accepted(notebook)
         kernel = Connection(notebook, "k", "/")
         pid = int(ran(kernel, "import os, time; print(os.getpid())"))
-        for wait in (0.0, 2.0):
-            left_alone(kernel, "try: time.sleep(60)\nexcept KeyboardInterrupt: told = True", tmp_path / str(wait))
-            time.sleep(wait)
+        for turn in ("early", "late"):
+            told = tmp_path / f"{turn}-told"
+            code = f"try: time.sleep(60)\nexcept KeyboardInterrupt: open({str(told)!r}, 'w').close()"
+            left_alone(kernel, code, tmp_path / turn)
+            if turn == "late":
+                until(told.exists, "the kernel to be interrupted")
             again = Connection(notebook, "k", "/", kernel)
             assert again.continues(kernel)
-            assert ran(again, "print(told); del told") == "True\n"
+            assert ran(again, f"print(os.path.exists({str(told)!r}))") == "True\n"
             kernel = again
         kernel.close()
         until(lambda: not Path(f"/proc/{pid}").exists(), "the kernel to end")
