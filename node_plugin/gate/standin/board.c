@@ -17,7 +17,7 @@
 #define FIRST_BYTE ((off_t)1 << 40) /* offset of the bytes whose locks show which processes are alive: beyond the file's end */
 #define NEARLY 20                   /* a waiter does not sleep again this many microseconds before the end */
 
-_Static_assert(sizeof(struct work) == 88, "board.py reads entries of this size");
+_Static_assert(sizeof(struct work) == 96, "board.py reads entries of this size");
 _Static_assert(offsetof(struct sheet, slots) == 256 && sizeof(struct slot) == 16, "board.py reads slots there");
 
 static uint64_t nanoseconds(void) {
@@ -179,7 +179,7 @@ uint64_t board_run(struct board *board, uint64_t earliest, uint64_t duration, ui
     if (start < earliest) start = earliest;
     struct work *entry = &sheet->log[entries % sheet->capacity];
     struct work made = {start, start + duration, last->busy + duration, last->overlaps + (uint64_t)overlap,
-                         board->pid, board->process, overlap ? BOARD_OVERLAP : 0, kernels, ""};
+                         board->pid, board->process, overlap ? BOARD_OVERLAP : 0, kernels, now, ""};
     memcpy(made.owner, board->owner, sizeof made.owner);
     *entry = made;
     sheet->entries = entries + 1;

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define BOARD_MAGIC UINT64_C(0x31306472616f6267) /* "gboard01" */
+#define BOARD_MAGIC UINT64_C(0x32306472616f6267) /* "gboard02" */
 #define BOARD_SLOTS 256
 #define BOARD_OWNER 40
 
@@ -27,6 +27,7 @@ struct work {
     uint32_t process; /* number of the process on this GPU, counted from 1 and never reused, unlike pids */
     uint32_t flags;
     uint32_t kernels;
+    uint64_t queued; /* when it was launched, which may be long before its start */
     char owner[BOARD_OWNER];
 };
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-MAGIC = 0x31306472616F6267
+MAGIC = 0x32306472616F6267
 HEAD = struct.Struct("<QQIIQ48s")
 SLOTS, SLOT, FIRST_SLOT = 256, struct.Struct("<IIQ"), 256
-WORK = struct.Struct("<QQQQIIII40s")
+WORK = struct.Struct("<QQQQIIIIQ40s")
 FIRST_WORK = FIRST_SLOT + SLOTS * SLOT.size
 OVERLAP, CUT = 1, 2
 FLOCK, FIRST_BYTE = struct.Struct("hhqqi4x"), 1 << 40  # struct flock, where longs have 64 bits
@@ -30,6 +30,7 @@ class Work:
     pid: int
     process: int  # counted for each GPU from 1: unlike a pid, never used again
     kernels: int
+    queued: int  # when it was launched, which may be long before its start
     overlapped: bool  # came while another owner's work was still on the GPU
     cut: bool  # its process ended first; `end` is when that was noticed
 
@@ -102,9 +103,9 @@ class Board:
 
 def _work(raw: bytes) -> Work:
     """Decode an entry."""
-    start, end, _, _, pid, process, flags, kernels, owner = WORK.unpack(raw)
+    start, end, _, _, pid, process, flags, kernels, queued, owner = WORK.unpack(raw)
     name = owner.rstrip(b"\0").decode()
-    return Work(start, end, name, pid, process, kernels, bool(flags & OVERLAP), bool(flags & CUT))
+    return Work(start, end, name, pid, process, kernels, queued, bool(flags & OVERLAP), bool(flags & CUT))
 
 
 def busy(works: Iterable[Work], owner: str | None = None, start: int = 0, end: int = 1 << 63) -> int:

@@ -5,7 +5,7 @@ from tests.gate.standin.board import Work, busy, outside
 
 def work(start: int, end: int, owner: str = "one", cut: bool = False) -> Work:
     """Return a piece of work."""
-    return Work(start, end, owner, pid=1, process=1, kernels=1, overlapped=False, cut=cut)
+    return Work(start, end, owner, pid=1, process=1, kernels=1, queued=start, overlapped=False, cut=cut)
 
 
 def test_busy_time_is_of_one_owner_or_all() -> None:
