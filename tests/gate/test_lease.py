@@ -172,7 +172,7 @@ def _early(sooner: Work, later: Work) -> bool:
 def _spans(place: Place, size: int) -> list[list[tuple[Work, Work]]]:
     """Return all spans of so many of the latest launches, each with the one before it.
 
-    On a busy machine not all are as they should be. The first ones, of which the gate does not know the duration yet, are
+    On a busy machine not all are as they should be. The first ones, of which the gate knows no duration yet, are
     left out.
     """
     pairs = list(pairwise(place.log(max(20, place.launches() - 500)))) if place.board.exists() else []
