@@ -98,28 +98,42 @@ async def test_only_the_server_of_a_pod_says_its_keys(quiet: Node) -> None:
         await hang_up(server, kernel)
 
 
+@pytest.mark.parametrize(("step", "peer"), [("agent:said", WORKER_PEER), ("agent:written", NOTEBOOK_PEER)])
+async def test_plugin_killed_at_each_step_of_a_pairing(quiet: Node, step: str, peer: Peer) -> None:
+    """What it wrote is kept; what it did not write is taken when the pod says it again."""
+    pod = quiet.pod()
+    if peer is WORKER_PEER:
+        pod.annotate(WORKER, encode(WorkerIdentity("x", "w1")))
+    code = (
+        "import asyncio, json, sys; from pathlib import Path; from tests.agent import test_start as t\n"
+        "from types import SimpleNamespace as N; from jupyter_gpu.model.service import Peer\n"
+        "async def main():\n"
+        " node = N(file=Path(sys.argv[1]), name=sys.argv[2], plane=N(kubeconfig=Path(sys.argv[3])))\n"
+        " async with t.running(node) as plugin:\n"
+        "  plugin.agent.put(sys.argv[4], Peer.from_json(json.loads(sys.argv[5])))\n"
+        "  await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    words = [str(quiet.file), quiet.name, str(quiet.plane.kubeconfig), pod.uid, json.dumps(peer.to_json())]
+    environment = {**os.environ, faults.VARIABLE: step, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert (pod.attached and pod.attached.peer) == (peer if step == "agent:written" else None)
+    async with running(quiet) as plugin:
+        if step == "agent:said":
+            plugin.agent.put(pod.uid, peer)
+        pod.allocate(quiet.uuids[0])
+        await asyncio.to_thread(pod.until_has, quiet.uuids[0])
+        await asyncio.to_thread(until_says, pod, peer)
+
+
 async def test_keys_outlive_the_plugin(quiet: Node) -> None:
     """The next process keeps what is recorded, and takes what the pod says anew."""
     pod = quiet.pod()
     pod.annotate(WORKER, encode(WorkerIdentity("x", "w1")))
     server = pod.spawn()
-    code = (
-        "import asyncio, sys; from pathlib import Path; from tests.agent import test_start as t\n"
-        "from types import SimpleNamespace as N; from jupyter_gpu.model.service import Peer\n"
-        "async def main():\n"
-        " node = N(file=Path(sys.argv[1]), name=sys.argv[2], plane=N(kubeconfig=Path(sys.argv[3])))\n"
-        " async with t.running(node) as plugin:\n"
-        "  plugin.agent.put(sys.argv[4], Peer(sys.argv[5], 47100))\n"
-        "  await asyncio.sleep(60)\n"
-        "asyncio.run(main())\n"
-    )
-    words = [str(quiet.file), quiet.name, str(quiet.plane.kubeconfig), pod.uid, KEY]
-    environment = {**os.environ, faults.VARIABLE: "agent:said", "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert pod.attached is None
     async with running(quiet) as plugin:
         plugin.agent.put(pod.uid, WORKER_PEER)
         await asyncio.to_thread(until_says, pod, WORKER_PEER)

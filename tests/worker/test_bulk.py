@@ -20,6 +20,7 @@ from jupyter_gpu.worker import bulk
 from jupyter_gpu.worker.bulk import BulkServer
 from tests.remote.spaces import Grid, space
 from tests.worker.pods import free_ports
+from tests.worker.strangers import overheard, received
 
 MB = 1024**2
 LARGE = 64 * MB
@@ -236,6 +237,39 @@ def test_stranger_is_refused() -> None:
     assert [bytes(part) for part in server.receive()] == [b"hello"]
     with pytest.raises(OSError, match=r"."):
         socket.create_connection(("127.0.0.1", port), 1).recv(1)
+    client.close()
+    server.close()
+
+
+def test_what_was_overheard_opens_nothing() -> None:
+    """The bytes of an earlier transfer, sent again, and the certificate that it was made with."""
+    old, new, client = certificates.make(), certificates.make(), BulkClient()
+    server = BulkServer()
+
+    def connected(own: certificates.Certificate, port: int, text: str) -> bool:
+        client.connect("127.0.0.1", port, own, certificates.read_certificate(text, "certificate"))
+        assert client.socket is not None
+        client.socket.setblocking(True)
+        client.socket.sendall((1).to_bytes(4) + (5).to_bytes(8) + b"hello")
+        return [bytes(part) for part in server.receive()] == [b"hello"]
+
+    port, text = server.listen("127.0.0.1", old.der)
+    with overheard(port) as (through, sent):
+        assert connected(old, through, text)
+        client.close()
+        server.close()
+    for peer in (old, new):
+        port, text = server.listen("127.0.0.1", peer.der)
+        with socket.create_connection(("127.0.0.1", port), 20) as again:
+            again.sendall(b"".join(sent))
+            assert b"hello" not in received(again)
+        if peer is new:
+            theirs = certificates.read_certificate(text, "certificate")
+            context = certificates.context(old, theirs, server=False)
+            raw = socket.create_connection(("127.0.0.1", port))
+            with context.wrap_socket(raw) as stranger, pytest.raises(OSError, match=r"."):
+                ended(stranger)
+        assert connected(peer, port, text)
     client.close()
     server.close()
 

@@ -29,6 +29,7 @@ from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Start
 from jupyter_gpu.worker import node, plugin_socket, unreadable
 from tests.shares.world import until
 from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod
+from tests.worker.strangers import overheard, received
 from tests.worker.test_connection import ran, refused
 
 
@@ -158,22 +159,9 @@ def test_replayed_handshake_opens_nothing(pod: WorkerPod) -> None:
     """All bytes of a notebook, sent again by somebody who listened: no answer to what is inside."""
     notebook = pod.paired()
     until_accepted(notebook)
-    sent: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-
-        def listen() -> None:
-            with listener.accept()[0] as near, socket.create_connection(("127.0.0.1", pod.port)) as far:
-                back = threading.Thread(target=pump, args=(far, near, []))
-                back.start()
-                pump(near, far, sent)
-                back.join()
-
-        thread = threading.Thread(target=listen)
-        thread.start()
+    with overheard(pod.port) as (port, sent):
         through = WorkerAddress("x", "127.0.0.1", port, notebook.key, notebook.public, notebook.secret)
         assert accepts(through)
-        thread.join()
     assert len(b"".join(sent)) > 300
     with socket.create_connection(("127.0.0.1", pod.port), 20) as again:
         again.sendall(b"".join(sent))
@@ -181,24 +169,6 @@ def test_replayed_handshake_opens_nothing(pod: WorkerPod) -> None:
     assert b"killed" not in answer
     assert len(answer) < 64 + 200  # greeting, and the worker's welcome
     assert accepts(notebook)
-
-
-def pump(source: socket.socket, target: socket.socket, seen: list[bytes]) -> None:
-    """Hand on all bytes."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            seen.append(data)
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-
-
-def received(connection: socket.socket) -> bytes:
-    """Return all that comes until the other end closes."""
-    found = b""
-    with contextlib.suppress(ConnectionResetError):
-        while data := connection.recv(65536):
-            found += data
-    return found
 
 
 def test_silent_strangers_are_dropped(pod: WorkerPod) -> None:
