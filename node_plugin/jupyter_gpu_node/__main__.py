@@ -42,6 +42,7 @@ from jupyter_gpu.model.service import Peer
 from jupyter_gpu_node.agent import self_test
 from jupyter_gpu_node.agent.agent import Agent
 from jupyter_gpu_node.agent.audit import Audit
+from jupyter_gpu_node.agent.inventory.host_use import HostFiles, HostUses
 from jupyter_gpu_node.agent.inventory.inventory import Inventory
 from jupyter_gpu_node.agent.inventory.own_gpus import OwnGpus
 from jupyter_gpu_node.agent.inventory.second_owners import SecondOwners
@@ -146,6 +147,8 @@ class Plugin:
             limits=lambda: allocation.has_gate(gate_mount.mounts(settings, self.gate)),
             own=own,
         )
+        files = HostFiles(settings.plugins)
+        self.host_uses = HostUses(kube, settings.node, lambda: self.inventory.node, files, settings.use_seconds)
         self.metrics = Metrics(lambda: self.inventory.gpus)
         self.publisher = Publisher(kube, self.recorder, self.inventory, self.metrics.writes.inc)
         self.pod_events = PodEvents()
@@ -297,6 +300,7 @@ class Plugin:
                     "agent": self.agent.run(),
                     "sharing": self.sharing.run(),
                     "inventory": self.inventory.run(),
+                    "use of the node": self.host_uses.run(),
                     "audit": self.audit.run(),
                     "use": self.use_classes.run(),
                     "owners": self.second_owners.run(),

@@ -141,6 +141,9 @@ class Settings:
     """Time after which an open GPU that did nothing counts as idle."""
     inventory_seconds: float = bounded(10.0, least=0.1, most=3600)
     """Time between two inventories of the GPUs."""
+    use_seconds: float = bounded(300.0, least=0, most=3600)
+    """Time over which the use of the node's CPU, memory and disk is averaged, for choices between nodes; 0: it is not
+    told. It is told at most once in twice that time."""
     reconcile_seconds: float = bounded(30.0, least=0.1, most=3600)
     """Time between two comparisons of all slots with the kubelet and the API server."""
     shares: ShareSettings = field(default_factory=ShareSettings, metadata={"read": gpu_settings.read})

@@ -390,10 +390,10 @@ def _bindings() -> Iterator[Case]:
 
 
 def _nodes() -> Iterator[Case]:
-    """`inventory` and the labels of GPUs: the plugin of that node."""
+    """`inventory`, `use` and the labels of GPUs: the plugin of that node."""
     count = {"metadata": {"labels": {PREFIX + "gpu.count": "8"}}}
     model = {"metadata": {"labels": {PREFIX + "gpu.model": "H100"}}}
-    for change in (STOCK, {"inventory": None}):
+    for change in (STOCK, {"inventory": None}, {"use": '{"cpu":3}'}):
         yield Case("plugin", "patch nodes/status", ONE, DONE, change)
         yield Case("plugin", "patch nodes/status", TWO, DENIED, change)
         yield Case("account of plugins", "patch nodes/status", ONE, DENIED, change)

@@ -25,6 +25,7 @@ from jupyter_gpu.model.annotations import (
 )
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest, TooLarge
 from jupyter_gpu.model.gpu import MAX_GPUS, Device, DrainingShare, GpuShare, Holder, pieces, total
+from jupyter_gpu.model.node_use import decode_use
 from jupyter_gpu.model.quantity import MAX_MILLI
 from jupyter_gpu.model.request import MAX_REQUEST_BYTES, decode_request
 from jupyter_gpu.model.reservation import own
@@ -40,6 +41,7 @@ DECODERS: list[Callable[[str | bytes], Any]] = [
     decode_allocated,
     decode_attached,
     decode_inventory,
+    decode_use,
     decode_service,
     decode_worker_service,
     decode_worker,

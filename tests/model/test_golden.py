@@ -17,6 +17,7 @@ from jupyter_gpu.model.annotations import (
     encode,
 )
 from jupyter_gpu.model.errors import InvalidAnnotation, InvalidRequest
+from jupyter_gpu.model.node_use import decode_use
 from jupyter_gpu.model.pod_worker import Stage
 from jupyter_gpu.model.request import decode_request
 from jupyter_gpu.model.sentence import sentence
@@ -32,6 +33,7 @@ DECODERS: dict[str, Callable[[str | bytes], Any]] = {
     "allocated": decode_allocated,
     "attached": decode_attached,
     "inventory": decode_inventory,
+    "use": decode_use,
     "service": decode_service,
     "worker-status": decode_worker_status,
     "worker": decode_worker,

@@ -20,6 +20,7 @@ from jupyter_gpu.model.annotations import (
     encode,
 )
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
+from jupyter_gpu.model.node_use import USE
 from jupyter_gpu.model.service import (
     Peer,
     Service,
@@ -244,6 +245,26 @@ def test_use_of_the_uplink_is_read_with_the_inventory(told: Any, known: float | 
     assert record.gpus
     assert len(record.gpus) == 2
     assert record.facts({}).network == known
+    assert not record.problem
+
+
+@pytest.mark.parametrize(
+    ("told", "busy"),
+    [
+        ('{"cpu": 2, "memory": 8, "disk": 0, "new": 1}', {"cpu": 0.25, "memory": 1.0, "ephemeral-storage": 0.0}),
+        ('{"cpu": 4}', {"cpu": 0.5}),
+        ("{}", {}),
+        ('{"cpu": 9}', {}),
+        ("odd", {}),
+        (None, {}),
+    ],
+)
+def test_use_of_a_node_is_read(told: str | None, busy: dict[str, float]) -> None:
+    """In parts of all; what makes no sense counts as not known, and the node's GPUs are read all the same."""
+    annotations = {INVENTORY: encode((Gpu("g", 0, "m", 1),)), **({USE: told} if told is not None else {})}
+    record = read_node(trim_node({"metadata": {"name": "n", "uid": "u", "annotations": annotations}}))
+    assert record.gpus
+    assert record.facts({}).busy == busy
     assert not record.problem
 
 

@@ -37,7 +37,9 @@ POLICIES = {
     "narrow": PairPolicy(Policy(weights={"cpu_headroom": 3, "relation": 1}, headroom=2000)),
     "pack": PairPolicy(Policy(weights=PRESETS["pack"]), network=Network(unknown=10)),
     "source": PairPolicy(Policy(weights=SOURCE, models={"B": 9, "A": 3}), network=Network(speeds={"x": 400})),
-    "odd": PairPolicy(Policy(weights={"relation": 1, "switch_free": -3, "cpu_headroom": -1, "memory_free": 1})),
+    "odd": PairPolicy(
+        Policy(weights={"relation": 1, "switch_free": -3, "cpu_headroom": -1, "memory_free": 1, "disk_free": -1})
+    ),
     "nothing": PairPolicy(Policy(weights={}), worker={}),
 }
 
@@ -74,7 +76,7 @@ def total(snapshot: ClusterSnapshot, rules: PairPolicy, me: PodState, gpu_node: 
         "gpu_memory_free": sum(gpu.free * gpu.memory for gpu in working) / sum(1000 * gpu.memory for gpu in working),
         "left_for_others": expectation(snapshot, gpu_node, rules.policy).of_others(given),
         **{
-            name: (here.allocatable[key] - here.used.get(key, 0) - me.asks.get(key, 0)) / here.allocatable[key]
+            name: max(0.0, left(rules, here, name, key, me.asks.get(key, 0))) / here.allocatable[key]
             for name, key in (("cpu_free", "cpu"), ("memory_free", "memory"), ("disk_free", "ephemeral-storage"))
         },
         "cpu_headroom": mean(headroom(rules, there, asking, free_there), headroom(rules, here, me, free_here)),
@@ -102,8 +104,16 @@ def mean(one: float, other: float) -> float:
 
 def headroom(rules: PairPolicy, about: NodeFacts, asking: PodState, free: int) -> float:
     """Rate the CPU that is left for free GPUs."""
-    left = about.allocatable["cpu"] - about.used["cpu"] - asking.asks.get("cpu", 0)
-    return max(0.0, min(1.0, 1000 * left / (rules.policy.headroom * free))) if free else 1.0
+    cpu = left(rules, about, "cpu_headroom", "cpu", asking.asks.get("cpu", 0))
+    return max(0.0, min(1.0, 1000 * cpu / (rules.policy.headroom * free))) if free else 1.0
+
+
+def left(rules: PairPolicy, about: NodeFacts, name: str, key: str, more: int) -> float:
+    """Return what is left of a resource by requests, or by real use if that is less and the weight does not pack."""
+    there, asked = about.allocatable[key], about.used.get(key, 0)
+    if rules.policy.weights.get(name, 0) > 0 and key in about.busy:
+        return min(there - asked, there - there * about.busy[key]) - more
+    return there - asked - more
 
 
 def speed(rules: PairPolicy, about: NodeFacts, switch: str) -> float:
@@ -147,6 +157,7 @@ NODES = some.builds(
     schedulable=some.sampled_from([True, True, True, False]),
     network=some.sampled_from([0.0, 0.3, 0.7, 1.0]),
     speed=some.sampled_from([None, 25_000, 100_000, 400_000]),
+    busy=some.dictionaries(some.sampled_from(["cpu", "memory", "ephemeral-storage"]), some.sampled_from([0, 0.5, 1])),
 )
 """Facts of nodes, in one or two zones, with and without switches."""
 

@@ -72,6 +72,40 @@ def test_other_resources_score_by_the_part_that_is_left() -> None:
     assert rated("disk_free", me=me, about=about) == 0.9
 
 
+@pytest.mark.parametrize(
+    ("busy", "rating"),
+    [({}, 0.5), ({"cpu": 0.25}, 0.5), ({"cpu": 0.5}, 0.25), ({"cpu": 1.0}, 0), ({"memory": 1.0}, 0.5)],
+)
+def test_busy_node_is_not_free(busy: dict[str, float], rating: float) -> None:
+    """Real use counts where it leaves less than what pods ask for, and what the pod asks for comes to it."""
+    about = NodeFacts(allocatable={"cpu": 4000}, used={"cpu": 1000}, busy=busy)
+    me = new("me", wants=1, asks={"cpu": 1000})
+    assert rated("cpu_free", me=me, about=about) == rating
+    snapshot = cluster({"n": 2}, about={"n": about})
+    head = Policy(weights={"cpu_headroom": 1.0}, headroom=4000)
+    assert node_score(snapshot, me, "n", head) == rating
+    assert node_score(snapshot, me, "n", only(cpu_free=-1)) == 0.5, "to pack is to count requests"
+    assert node_score(snapshot, me, "n", Policy(weights={"cpu_headroom": -1.0}, headroom=4000)) == 0.5
+
+
+def test_memory_and_disk_in_use_are_not_free() -> None:
+    """Each by itself."""
+    about = NodeFacts(
+        allocatable={"memory": 100, "ephemeral-storage": 50}, busy={"memory": 0.75, "ephemeral-storage": 0.5}
+    )
+    assert (rated("memory_free", about=about), rated("disk_free", about=about)) == (0.25, 0.5)
+
+
+def test_new_pods_keep_away_from_a_busy_node() -> None:
+    """By the default policy, and by the one that spreads; also pods that want no GPU yet by the latter."""
+    snapshot = cluster(
+        {"a": 2, "b": 2}, about={"a": facts(cpu=32, busy={"cpu": 1.0}), "b": facts(cpu=32, busy={"cpu": 0.125})}
+    )
+    assert best(snapshot, new("me", wants=1), ["a", "b"], Policy()) == "b"
+    for me in (new("me", wants=1), new("me")):
+        assert best(snapshot, me, ["a", "b"], Policy(weights=PRESETS["spread"])) == "b"
+
+
 @pytest.mark.parametrize(("network", "idle"), [(None, 0.5), (0.25, 0.75), (3.0, 0.0), (-1.0, 1.0)])
 def test_idle_network_raises_the_score(network: float | None, idle: float) -> None:
     """The share of the uplink that is idle counts; values out of range are cut off."""

@@ -19,6 +19,7 @@ from jupyter_gpu_scheduler.rules.scoring.expectation import expectation
 from jupyter_gpu_scheduler.rules.scoring.policy import UNKNOWN, Policy
 from jupyter_gpu_scheduler.rules.scoring.ratings import (
     Growth,
+    counts_use,
     cpu_headroom,
     cpu_left,
     free_after,
@@ -66,6 +67,9 @@ class Terms:
         self._halves = {name: weight / 2 for name, weight in self._weights.items()}
         self.weigh_uplinks = bool(self._weights.get("switch_free"))
         """Whether the use of uplinks counts."""
+        really = counts_use(self._weights)
+        self._parts = tuple((name, key, name in really) for name, key in _RESOURCES if name in self._weights)
+        self._really_head = "cpu_headroom" in really
         self._growth = Growth(rules.policy)
         self._gpus: dict[Fit, float] = {}
         self._relations: dict[Relation, int] = {}
@@ -114,14 +118,16 @@ class Terms:
 
     def _rate_pod(self, snapshot: ClusterSnapshot, node: str) -> float:
         facts = snapshot.facts(node)
-        return weighted(self._weights, {name: part_left(facts, key, self._asks) for name, key in _RESOURCES})
+        ratings = {name: part_left(facts, key, self._asks, really=really) for name, key, really in self._parts}
+        return weighted(self._weights, ratings)
 
     def _both(self, snapshot: ClusterSnapshot, node: str, asks: Mapping[str, int], free: int) -> dict[str, float]:
         """Return the ratings that count on both sides; ``free``: milli of the node's GPUs that are free afterwards."""
         facts, network = snapshot.facts(node), self._rules.network
         location = location_of(snapshot, node, network)
+        left = cpu_left(facts, asks.get(CPU, 0), really=self._really_head)
         return {
-            "cpu_headroom": cpu_headroom(cpu_left(facts, asks.get(CPU, 0)), free, self._rules.policy.headroom),
+            "cpu_headroom": cpu_headroom(left, free, self._rules.policy.headroom),
             "network_free": idle(facts),
             "switch_speed": _rate_speed(facts.speed, location, network),
         }

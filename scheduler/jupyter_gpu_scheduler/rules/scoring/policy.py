@@ -23,6 +23,9 @@ A place for a pod that wants no GPU yet is rated by ``expected``, ``preference``
 network, and ``fragmentation`` by the CPU that the pod takes: the other attributes are about GPUs that a pod gets, and
 ``cpu_headroom`` keeps CPU for pods like it. A pod that can never have any GPU is rated by ``cpu_headroom``, too.
 
+What is left of CPU, memory and disk follows from what pods ask for, or from what is really in use where that leaves
+less: a node whose CPU is busy is not free. A negative weight, which packs, counts what pods ask for alone.
+
 What is not known counts as one half. A negative weight prefers the opposite: ``gpu_free: -10`` packs.
 """
 

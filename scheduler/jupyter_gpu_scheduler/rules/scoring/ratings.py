@@ -36,9 +36,19 @@ class Growth:
         return known
 
 
-def cpu_left(facts: NodeFacts, taken: int) -> int | None:
-    """Return the free milli of CPU of a node once ``taken`` more are gone; ``None``: not known."""
-    return facts.allocatable[CPU] - facts.used.get(CPU, 0) - taken if CPU in facts.allocatable else None
+def cpu_left(facts: NodeFacts, taken: int, *, really: bool = False) -> int | None:
+    """Return the free milli of CPU of a node once ``taken`` more are gone; ``None``: not known.
+
+    By what its pods ask for; ``really``: or by what is in use, if that leaves less.
+    """
+    there = facts.allocatable.get(CPU)
+    return None if there is None else there - _taken(facts, CPU, there, really=really) - taken
+
+
+def _taken(facts: NodeFacts, name: str, there: int, *, really: bool) -> int:
+    """Return what of ``there`` is taken: by requests, or if more by what is ``really`` in use."""
+    asked, busy = facts.used.get(name, 0), facts.busy.get(name) if really else None
+    return asked if busy is None else max(asked, round(there * busy))
 
 
 def weighted(weights: Mapping[str, float], ratings: Mapping[str, float]) -> float:
@@ -101,12 +111,17 @@ def _preferred(policy: Policy, gpu: ShapeGpu) -> float:
     return preferred(policy, gpu.model, gpu.priority, slow=gpu.slow)
 
 
-def part_left(facts: NodeFacts, name: str, asks: Mapping[str, int]) -> float:
-    """Return the part of a resource that is left after the pod has come, 0 to 1."""
+def counts_use(weights: Mapping[str, float]) -> frozenset[str]:
+    """Return the attributes for which real use counts: one with a negative weight packs, and that is by requests."""
+    return frozenset(name for name, weight in weights.items() if weight > 0)
+
+
+def part_left(facts: NodeFacts, name: str, asks: Mapping[str, int], *, really: bool) -> float:
+    """Return the part of a resource that is left after the pod has come, 0 to 1; ``really``: as in `cpu_left`."""
     there = facts.allocatable.get(name)
     if not there:
         return UNKNOWN
-    return max(0.0, min(1.0, (there - facts.used.get(name, 0) - asks.get(name, 0)) / there))
+    return max(0.0, min(1.0, (there - _taken(facts, name, there, really=really) - asks.get(name, 0)) / there))
 
 
 def idle(facts: NodeFacts) -> float:

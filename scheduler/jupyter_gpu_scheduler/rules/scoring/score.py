@@ -18,6 +18,7 @@ from .expectation import Expectation, expectation
 from .policy import UNKNOWN, WITH_WISH, WITHOUT_SLOT, WITHOUT_WISH, Policy
 from .ratings import (
     Growth,
+    counts_use,
     cpu_headroom,
     cpu_left,
     free_after,
@@ -128,6 +129,7 @@ class _Scorer:
         meant = WITH_WISH if self._wants else WITHOUT_WISH if pod.slots else WITHOUT_SLOT
         self._weights = {name: weight for name, weight in policy.weights.items() if name in meant}
         self._total = sum(map(abs, self._weights.values()))
+        self._really = counts_use(self._weights)
         self._gpu_scores: dict[Fit, float] = {}
         self._free: dict[Fit, int] = {}
         self._growth = Growth(policy)
@@ -136,8 +138,10 @@ class _Scorer:
         """Score a node with these facts: the pod is there, and its GPUs."""
         if not self._total:
             return UNKNOWN
-        weights = self._weights
-        ratings = {name: part_left(facts, key, self._asks) for name, key in _RESOURCES if name in weights}
+        weights, really, asks = self._weights, self._really, self._asks
+        ratings = {
+            name: part_left(facts, key, asks, really=name in really) for name, key in _RESOURCES if name in weights
+        }
         if "fragmentation" in weights:
             ratings["fragmentation"] = less_fragmentation(self._growth.of(found, facts, self._asks.get(CPU, 0)))
         if "cpu_headroom" in weights:
@@ -158,7 +162,8 @@ class _Scorer:
         free = self._free.get(found)
         if free is None:
             free = self._free[found] = free_after(found)
-        return cpu_headroom(cpu_left(facts, self._asks.get(CPU, 0)), free, self._policy.headroom)
+        left = cpu_left(facts, self._asks.get(CPU, 0), really="cpu_headroom" in self._really)
+        return cpu_headroom(left, free, self._policy.headroom)
 
     def _weighted(self, ratings: Mapping[str, float]) -> float:
         """Return the part of the score that ratings, by attribute, contribute."""

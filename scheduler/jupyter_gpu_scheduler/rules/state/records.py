@@ -6,6 +6,7 @@ Anything unreadable fails closed, and never takes anything from a pod:
 * ``allocated``: the pod holds what its node says it holds; ``allocated`` is decided and written again.
 * ``attached``: what the pod holds is not known, so nothing is given on its node until the node's plugin has written
   it again (`PodRecord.opaque`). A finished pod is an exception, as the plugin may never write to it again.
+* ``use``: how much of the node's CPU, memory and disk is in use is not known.
 * ``inventory``: the node is not known, and nothing is decided for it. If only ``network`` can't be read, the use of the
   network is not known.
 """
@@ -36,6 +37,7 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, owner_of
 from jupyter_gpu.model.network import network_of, speed_of
+from jupyter_gpu.model.node_use import EIGHTHS, USE, NodeUse, decode_use
 from jupyter_gpu.model.service import (
     Peer,
     Service,
@@ -52,7 +54,7 @@ from jupyter_gpu.model.service import (
 from .images import slot_images
 from .pod_state import PodState
 from .resources import amounts, pod_requests
-from .snapshot import NodeFacts
+from .snapshot import CPU, DISK, MEMORY, NodeFacts
 from .taints import Taint, own_tolerations, read_taints, read_tolerations
 
 OUR_ANNOTATIONS = (REQUESTED, ALLOCATED, ATTACHED)
@@ -151,6 +153,8 @@ class NodeRecord:
     """Part of its uplink that is in use, 0 to 1; ``None``: not reported."""
     speed: int | None = None
     """Speed of its uplink in Mbit/s; ``None``: not reported."""
+    busy: Mapping[str, float] = field(default_factory=dict)
+    """Parts of its CPU, memory and ephemeral storage that are in use, 0 to 1; not in it: not reported."""
     ready: bool = True
     """Whether its kubelet reports that it is ready; also where nothing is reported."""
     taints: frozenset[Taint] = frozenset()
@@ -167,6 +171,7 @@ class NodeRecord:
             schedulable=self.schedulable,
             network=self.network,
             speed=self.speed,
+            busy=self.busy,
             ready=self.ready,
             taints=self.taints,
         )
@@ -306,10 +311,16 @@ def read_node(node: Mapping[str, Any]) -> NodeRecord:
         schedulable=not (isinstance(spec, Mapping) and spec.get("unschedulable")),
         network=network_of(gpus or ()),
         speed=speed_of(gpus or ()),
+        busy=_busy(objects.decoded(node, USE, decode_use)[0] or NodeUse()),
         ready=_is_ready(status),
         taints=read_taints(spec),
         problem=problem,
     )
+
+
+def _busy(use: NodeUse) -> dict[str, float]:
+    found = {CPU: use.cpu, MEMORY: use.memory, DISK: use.disk}
+    return {name: eighths / EIGHTHS for name, eighths in found.items() if eighths is not None}
 
 
 def _is_ready(status: Any) -> bool:
@@ -363,7 +374,7 @@ def trim_pod(pod: dict[str, Any]) -> dict[str, Any]:
 def trim_node(node: dict[str, Any]) -> dict[str, Any]:
     """Return a Node without images, addresses and the annotations of others."""
     spec, status = node.get("spec"), node.get("status")
-    kept: dict[str, Any] = {"metadata": {**_trim_metadata(node, (INVENTORY,)), "labels": objects.labels(node)}}
+    kept: dict[str, Any] = {"metadata": {**_trim_metadata(node, (INVENTORY, USE)), "labels": objects.labels(node)}}
     if isinstance(spec, Mapping):
         kept["spec"] = {"unschedulable": spec.get("unschedulable"), "taints": spec.get("taints")}
     if isinstance(status, Mapping):

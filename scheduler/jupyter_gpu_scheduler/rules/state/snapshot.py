@@ -58,6 +58,8 @@ class NodeFacts:
     """Whether its kubelet reports that it is ready; also where nothing is reported."""
     speed: int | None = None
     """Speed of its uplink in Mbit/s; ``None``: not known."""
+    busy: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """Parts of ``cpu``, ``memory`` and ``ephemeral-storage`` that are really in use, 0 to 1; not in it: not known."""
     taints: frozenset[Taint] = frozenset()
     """Taints that keep out pods which do not tolerate them."""
     outside: frozenset[str] = frozenset()

@@ -1,1 +1,1 @@
-"""Pure: the inventory annotation, and the uplink's use."""
+"""Pure: the inventory annotation, and the use of the uplink and of the machine."""

@@ -12,6 +12,7 @@ from jupyter_gpu.model.annotations import INVENTORY, PREFIX, decode_inventory, e
 from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.gpu import NVIDIA, Gpu
 from jupyter_gpu.model.network import network_of, speed_of, with_network, with_speed
+from jupyter_gpu.model.node_use import USE, NodeUse, decode_use
 
 MODEL, COUNT, MEMORY = PREFIX + "gpu.model", PREFIX + "gpu.count", PREFIX + "gpu.memory"
 """Labels: the model if all GPUs are of one, else ``mixed``; how many; MiB of the smallest one."""
@@ -64,6 +65,19 @@ def published_uplink(node: Any) -> tuple[float | None, int | None]:
     return network_of(gpus), speed_of(gpus)
 
 
+def published_use(node: Any) -> NodeUse:
+    """Return the use of CPU, memory and disk that the Node publishes."""
+    return objects.decoded(node, USE, decode_use)[0] or NodeUse()
+
+
+def use_patch(node: Any, use: NodeUse | None) -> dict[str, Any] | None:
+    """Return the patch that has the Node publish its use, or none if nothing is known; ``None``: it does already."""
+    wanted = None if use is None or use == NodeUse() else encode(use)
+    if objects.annotation(node, USE) == wanted:
+        return None
+    return {"metadata": {"uid": objects.uid(node), "annotations": {USE: wanted}}}
+
+
 def is_leaving(node: Any) -> bool:
     """Tell whether the Node is cordoned, or a program that removes nodes has marked it."""
     spec = node.get("spec") if isinstance(node, Mapping) else None
@@ -91,4 +105,6 @@ def patch(
 
 def removal() -> dict[str, Any]:
     """Return the patch that removes all that this program writes to a Node."""
-    return {"metadata": {"annotations": {INVENTORY: None}, "labels": {MODEL: None, COUNT: None, MEMORY: None}}}
+    return {
+        "metadata": {"annotations": {INVENTORY: None, USE: None}, "labels": {MODEL: None, COUNT: None, MEMORY: None}}
+    }
