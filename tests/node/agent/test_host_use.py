@@ -87,14 +87,19 @@ def test_unknown_use_has_no_class() -> None:
     assert host_use.eighths(3, None) is None
 
 
-@given(st.integers(0, EIGHTHS), st.lists(st.floats(-0.74 / EIGHTHS, 0.74 / EIGHTHS), min_size=30, max_size=60))
-def test_load_that_varies_within_a_class_is_told_once(middle: int, moves: list[float]) -> None:
-    """However it does, and although single readings are beyond the border of the class."""
+@pytest.mark.parametrize(("exact", "told"), [(3.26, 4), (4.74, 4), (4.76, 5), (3.24, 3), (8, 8), (0, 0)])
+def test_class_changes_a_quarter_beyond_its_border(exact: float, told: int) -> None:
+    """So a mean that lies at the border goes to and fro without a change."""
+    assert host_use.eighths(4, exact / EIGHTHS) == told
+
+
+@given(st.integers(0, EIGHTHS), st.lists(st.tuples(st.floats(-0.74, 0.74), st.integers(1, 20)), max_size=9))
+def test_load_that_varies_within_a_class_is_told_once(middle: int, runs: list[tuple[float, int]]) -> None:
+    """However it does, for moments or for long, and although it is beyond the border of the class."""
     use = HostUse(WINDOW, NodeUse(memory=middle, disk=middle))
-    for number, move in enumerate(moves):
-        part = max(0.0, min(1.0, middle / EIGHTHS + move))
-        use.observe(HostReading(number * PACE, None, part, part))
-    assert use.told == NodeUse(None, middle, middle)
+    for number, move in enumerate(move for move, length in [*runs, (0.74, 9), (-0.74, 9)] for _ in range(length)):
+        part = max(0.0, min(1.0, (middle + move) / EIGHTHS))
+        assert not use.observe(HostReading(number * PACE, None, part, part))
 
 
 @given(st.lists(st.tuples(parts, parts, parts, st.floats(0.2, 3)), max_size=80))
