@@ -293,6 +293,19 @@ setup_clients() {
   once "Programs that use GPUs" tests/gate/standin/clients.py "$("$python" --version)" -- "$python" -m tests.gate.standin.clients
 }
 
+# --- Recipes ------------------------------------------------------------------------------------------------------------
+
+# What docs/recipes needs beside our package, apart from the environment, whose packages it uses.
+get_recipes() {
+  rm -rf "$cache/recipes"
+  uv_pip install --no-deps --compile-bytecode --target "$cache/recipes" 'ray>=2.52,<3' filelock
+}
+
+setup_recipes() {
+  [ -d "$cache/recipes" ] || rm -f "$cache/stamps/Packages-of-the-recipes"
+  once "Packages of the recipes" 'ray>=2.52,<3' "$("$python" --version)" -- get_recipes
+}
+
 # --- Alerts and queries -------------------------------------------------------------------------------------------------
 
 # Prometheus' own tool, which reads them. Taken out of its package: to install that would start a server.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.docs.test_docs import ROOT, blocks
-from tests.kernel.servers import Server
+from tests.kernel.servers import SOFT, Server, await_, environment, serve
 
 RECIPES = ROOT / "docs" / "recipes"
 ALONE = """
@@ -42,3 +45,22 @@ def test_ddp_trains_as_one_process_does(server: Server) -> None:
         kernel.run(python_of("ddp.md"), timeout=110)
         kernel.run("def workers(): return len(client.scheduler_info(n_workers=-1)['workers'])")
         assert kernel.run(ALONE) == "True 2"
+
+
+@pytest.mark.timeout(300)
+def test_ray_runs_on_the_workers(tmp_path: Path) -> None:
+    """Each of its nodes has the GPU of one worker; the end leaves no process of it, and the GPUs are free."""
+    env = environment(tmp_path)
+    env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(ROOT / ".cache" / "recipes")])
+    with serve(tmp_path, tmp_path / "state", SOFT, env=env) as server, server.kernel() as kernel:
+        kernel.run(python_of("ray.md"), timeout=250)
+        folder = kernel.run("print(folder)")
+        kernel.run("gpu.release(timeout=30)")
+        await_(lambda: not [one for one in psutil.process_iter() if folder in " ".join(command(one))])
+
+
+def command(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; empty if it has just ended."""
+    with suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
