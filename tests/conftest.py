@@ -33,6 +33,7 @@ NEEDS = {
     "root": "needs root",
     "gpu": "needs an NVIDIA GPU",
     "torch": "needs a Python with PyTorch for CUDA, named by JUPYTER_GPU_TEST_TORCH",
+    "ray": "needs Ray in .cache/recipes, where scripts/test installs it",
 }
 
 INSTALLED = "tests/cluster/whole"
@@ -77,6 +78,8 @@ def missing(marker: str) -> bool:
         return os.geteuid() != 0
     if marker == "torch":
         return not os.environ.get("JUPYTER_GPU_TEST_TORCH")
+    if marker == "ray":
+        return not (Path(__file__).parents[1] / ".cache" / "recipes" / "ray").is_dir()
     return not Path("/proc/driver/nvidia/version").exists()  # a device node outlives its driver
 
 

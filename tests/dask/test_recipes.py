@@ -14,6 +14,8 @@ from tests.docs.test_docs import ROOT, blocks
 from tests.kernel.servers import SOFT, Server, await_, environment, serve
 
 RECIPES = ROOT / "docs" / "recipes"
+PACKAGES = ROOT / ".cache" / "recipes"
+"""What `scripts/test` installs for the recipes."""
 ALONE = """
 import torch
 torch.manual_seed(0)
@@ -47,16 +49,17 @@ def test_ddp_trains_as_one_process_does(server: Server) -> None:
         assert kernel.run(ALONE) == "True 2"
 
 
+@pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_ray_runs_on_the_workers(tmp_path: Path) -> None:
     """Each of its nodes has the GPU of one worker; the end leaves no process of it, and the GPUs are free."""
-    env = environment(tmp_path)
-    env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(ROOT / ".cache" / "recipes")])
+    env = environment(tmp_path) | {"RAY_USAGE_STATS_ENABLED": "0"}
+    env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(PACKAGES)])
     with serve(tmp_path, tmp_path / "state", SOFT, env=env) as server, server.kernel() as kernel:
         kernel.run(python_of("ray.md"), timeout=250)
-        folder = kernel.run("print(folder)")
+        address = kernel.run("print(address)")
         kernel.run("gpu.release(timeout=30)")
-        await_(lambda: not [one for one in psutil.process_iter() if folder in " ".join(command(one))])
+        await_(lambda: not [one for one in psutil.process_iter() if address in " ".join(command(one))])
 
 
 def command(process: psutil.Process) -> list[str]:
