@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from . import strict
 from .annotations import SERVICE, WORKER, WORKER_STATUS, decode
-from .gpu import MAX_GPUS, GpuShare
+from .gpu import MAX_GPUS, DrainingShare, GpuShare
 from .gpu_kind import GpuKind, read_gpu_kinds
 from .quantity import MAX_MILLI
 
@@ -41,6 +41,7 @@ _read_port = strict.integer(1, 65535)
 _read_name = strict.text(253)
 _read_uid = strict.text(128)
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
+_read_draining = strict.list_of(DrainingShare.from_json, MAX_GPUS)
 
 
 class Relation(StrEnum):
@@ -130,11 +131,13 @@ class WorkerPart:
     """Seconds since 1970 at which it had no part any more; ``None``: it has one."""
     revision: int = 0
     """Number of changes of the worker's key or address."""
+    draining: tuple[DrainingShare, ...] = ()
+    """Shares that it gave back, and that programs still have open."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     _KNOWN = (
         *("id", "node", "milli", "relation", "pod", "uid", "address", "port", "key", "attached"),
-        *("idleSince", "revision"),
+        *("idleSince", "revision", "draining"),
     )
 
     @property
@@ -157,6 +160,7 @@ class WorkerPart:
             "attached": [share.to_json() for share in self.attached] or None,
             "idleSince": self.idle_since,
             "revision": self.revision or None,
+            "draining": [share.to_json() for share in self.draining] or None,
         }
         return {**strict.without_none(body), **self.extra}
 
@@ -179,6 +183,7 @@ class WorkerPart:
             attached=attached,
             idle_since=strict.optional(body, "idleSince", strict.read_time),
             revision=strict.optional(body, "revision", _read_count) or 0,
+            draining=strict.optional(body, "draining", _read_draining) or (),
             extra=strict.unknown(body, cls._KNOWN),
         )
 

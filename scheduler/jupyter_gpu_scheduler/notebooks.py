@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from jupyter_gpu.model.annotations import Requested
+from jupyter_gpu.model.annotations import Attached, Requested
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.service import Service, WorkerPart, WorkerService
@@ -299,8 +299,8 @@ class Notebooks:
         for name, uid in self._workers.get(record.state.uid, {}).items():
             worker, state = self._records.get(uid), self._snapshot.pod(uid)
             if worker and worker.remote and state:
-                shares = worker.state.attached.shares if worker.state.attached else ()
-                facts = (worker.remote.address, worker.remote.peer, shares, bool(state.holds))
+                has = worker.state.attached or Attached(0)
+                facts = (worker.remote.address, worker.remote.peer, has.shares, bool(state.holds), has.draining)
                 pods[name] = WorkerPod(state.name, uid, *facts)
         generation = asked.generation if asked else before.generation
         return settled(before, generation, pods, remote.told, now=self._now(), grace=self._grace)

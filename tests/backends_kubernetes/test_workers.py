@@ -16,7 +16,7 @@ from jupyter_gpu.backends.kubernetes.rules import workers
 from jupyter_gpu.backends.kubernetes.rules.views import KnownState, Node, Records, answered, candidates, compose, read
 from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS, Wish, encode
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind, gpu_kind
 from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
 from jupyter_gpu.model.limits.source import UNSET
@@ -167,6 +167,21 @@ def test_each_trouble_of_a_worker_says_what_to_do(state: WorkerState, message: s
     assert "The worker on n2 " in condition.message
     assert advice in condition.message
     assert condition.message.endswith(f"Kubernetes says: {message}") is bool(message)
+
+
+def test_gpu_that_programs_of_a_worker_keep_open_is_told() -> None:
+    """With their names, each once; it is counted nowhere, as it can be used by nobody."""
+    holds = (Holder(7, "python"), Holder(0, "sh"))
+    one = (DrainingShare("GPU-far", 1000, holds),)
+    view = seen(a_pod([0], a_part(milli=0, gpus=(), draining=one)))
+    (condition,) = view.conditions
+    assert condition.type == "WorkerHolds"
+    assert condition.message.startswith("A GPU of n2, given back, is still open")
+    assert "the worker there: python (process 7), sh. Nobody has it" in condition.message
+    assert (view.status.attached, view.status.draining) == (1000, 0)
+    two = (*one, DrainingShare("GPU-too", 500, holds[:1]))
+    (condition,) = seen(a_pod([0], a_part(milli=0, gpus=(), draining=two))).conditions
+    assert "2 GPUs of n2, given back, are still open" in condition.message
 
 
 CONNECTING = WorkerStatus(WorkerState.RUNNING)

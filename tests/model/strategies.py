@@ -198,13 +198,14 @@ _parts = st.builds(
     address=st.just("") | st.ip_addresses().map(str),
     port=st.none() | ports,
     key=st.just("") | public_keys,
+    draining=st.lists(draining, max_size=2).map(tuple),
     attached=distinct(shares),
     idle_since=times,
     revision=generations,
     extra=extras(
         (
             *("id", "node", "milli", "relation", "pod", "uid", "address", "port", "key", "attached"),
-            *("idleSince", "revision"),
+            *("idleSince", "revision", "draining"),
         )
     ),
 )

@@ -17,10 +17,12 @@ from jupyter_gpu.model.annotations import (
     SERVICE,
     WORKER,
     WORKER_STATUS,
+    Attached,
     decode_attached,
     decode_requested,
     encode,
 )
+from jupyter_gpu.model.gpu import DrainingShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import USERNAME
 from jupyter_gpu.model.service import (
@@ -342,6 +344,26 @@ def test_memory_alone_is_found_on_another_node() -> None:
     (part,) = world.parts("a")
     assert (part.node, part.milli, world.has("a-w1")) == ("n2", 1, 1)
     assert world.kinds_elsewhere("a") == kinds
+
+
+def test_service_names_programs_that_keep_a_gpu_of_a_worker_open() -> None:
+    """As the worker's node says, until they end."""
+    world = Cluster()
+    world.notebook("a", 2)
+    world.settle()
+    (part,) = world.parts("a")
+    (share,) = world.shares("a-w1")
+    world.notebook("a", 1)
+    world.settle()
+    stays = Attached(9, (), (DrainingShare(share.uuid, 1000, (Holder(7, "python"),)),))
+    world.annotate("a-w1", **{ATTACHED: encode(stays)})
+    world.reconcile()
+    world.follow()
+    assert world.parts("a")[0].draining == stays.draining
+    world.annotate("a-w1", **{ATTACHED: encode(Attached(10))})
+    world.reconcile()
+    world.follow()
+    assert (part.draining, world.parts("a")[0].draining) == ((), ())
 
 
 def test_service_says_nothing_of_nodes_that_keep_workers_out() -> None:

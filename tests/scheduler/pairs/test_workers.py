@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.limits.claims import claims
 from jupyter_gpu_scheduler.rules.pairs.workers import (
+    MOST_HOLDERS,
     OTHER_IMAGE,
     WorkerPod,
     accepted,
@@ -101,6 +102,18 @@ def test_service_tells_what_is_known_of_the_pod() -> None:
     assert again.workers == (part,)
     (gone,) = settled(again, 2, {}, (), now=5, grace=60).workers
     assert (gone.pod, gone.ready, gone.revision) == ("", False, 2)
+
+
+def test_service_tells_what_programs_of_a_worker_keep_open() -> None:
+    """A GPU that is closed in a moment is not worth a write; of many programs the first are named."""
+    many = tuple(Holder(pid, "python") for pid in range(1, 20))
+    open_ones = (DrainingShare("g", 1000, many, memory=5), DrainingShare("h", 500))
+    pods = {"w1": WorkerPod("ann-w1", "u", holds=True, draining=open_ones)}
+    (part,) = settled(Service(1, (PART,)), 1, pods, (), now=5, grace=60).workers
+    assert part.draining == (DrainingShare("g", 1000, many[:MOST_HOLDERS]),)
+    (closed,) = settled(Service(1, (part,)), 1, {"w1": WorkerPod("ann-w1", "u")}, (), now=5, grace=60).workers
+    (gone,) = settled(Service(1, (part,)), 1, {}, (), now=5, grace=60).workers
+    assert (closed.draining, gone.draining) == ((), ())
 
 
 def test_worker_without_a_part_is_kept_for_the_grace() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jupyter_gpu.model import strict
 from jupyter_gpu.model.view import Condition
 
@@ -148,6 +150,16 @@ def controller_silent(node: str) -> Condition:
         f"The worker on {node} has not been started for more than 10 seconds: the cluster's worker controller says "
         "nothing. If it stays so, ask your administrator whether it runs. Workers that are there go on, and so do GPUs "
         "of your own node.",
+    )
+
+
+def worker_holds(node: str, gpus: int, programs: Sequence[str]) -> Condition:
+    """Say that programs of a worker have GPUs open that were given back."""
+    what = "A GPU" if gpus == 1 else f"{gpus} GPUs"
+    return _condition(
+        "WorkerHolds",
+        f"{what} of {node}, given back, {'is' if gpus == 1 else 'are'} still open in a program of the worker there: "
+        f"{', '.join(programs)}. Nobody has {'it' if gpus == 1 else 'them'} until that ends.",
     )
 
 

@@ -240,6 +240,7 @@ def _of_workers(found: Workers | None, silent: frozenset[tuple[str, str]]) -> It
 
     yield from found.problems
     yield from workers.troubles(found.known, silent)
+    yield from workers.still_open(found)
 
 
 def _of_node(state: KnownState, elsewhere: int) -> Iterator[Condition]:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from jupyter_gpu.kube.rules import objects
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS
+from jupyter_gpu.model.cards import users
+from jupyter_gpu.model.gpu import DrainingShare
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.pod_worker import PodWorker, Stage, elsewhere, pod_workers
 from jupyter_gpu.model.service import decode_service, decode_worker_status
@@ -35,6 +37,8 @@ class Workers(NamedTuple):
     """A condition for each annotation that cannot be read."""
     unseen: frozenset[str] = frozenset()
     """Ids of those of which the worker controller has said nothing."""
+    kept_open: tuple[tuple[str, tuple[DrainingShare, ...]], ...] = ()
+    """GPUs of other nodes that were given back and that programs of a worker have open, by node."""
     kinds: tuple[GpuKind, ...] = ()
     """The kinds of GPUs of other nodes that the pod could have."""
 
@@ -56,7 +60,8 @@ def read(pod: Mapping[str, Any] | None) -> Workers:
     seen = statuses.by_worker if statuses else {}
     unseen = frozenset(worker.id for worker in known if worker.id not in seen)
     problems = (conditions.workers_unreadable(why),) if why else ()
-    return Workers(known, elsewhere(service, known), problems, unseen, service.kinds)
+    kept_open = tuple((part.node, part.draining) for part in service.workers if part.draining)
+    return Workers(known, elsewhere(service, known), problems, unseen, kept_open, service.kinds)
 
 
 def _is_unseen(worker: PodWorker, unseen: Collection[str]) -> bool:
@@ -71,6 +76,13 @@ def troubles(workers: Sequence[PodWorker], silent: Collection[tuple[str, str]] =
         if condition and condition.type not in seen:
             seen.add(condition.type)
             yield condition
+
+
+def still_open(found: Workers) -> Iterator[Condition]:
+    """Say which GPUs of other nodes wait for programs that have them open."""
+    for node, shares in found.kept_open:
+        holders = dict.fromkeys(holder for share in shares for holder in share.holders)
+        yield conditions.worker_holds(node, len(shares), [user.name for user in users(holders)])
 
 
 def _silence(worker: PodWorker) -> Condition:

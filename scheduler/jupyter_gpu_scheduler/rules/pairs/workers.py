@@ -7,12 +7,12 @@ node in the line of the node that the part names, so its GPUs are kept back from
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Allocated, Requested
-from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
@@ -22,6 +22,8 @@ from .sets import alone, left, set_of
 FIRST = 0
 """The ticket of a worker that has none yet. It was served behind all that waited when its part was made, and comes
 before those of its priority that came later."""
+MOST_HOLDERS = 8
+"""The most programs that are named for a GPU that they keep open."""
 OTHER_IMAGE = "This worker has another image than its notebook, so it gets no GPUs."
 
 
@@ -35,6 +37,8 @@ class WorkerPod(NamedTuple):
     attached: tuple[GpuShare, ...] = ()
     holds: bool = False
     """Whether it has GPUs, or has not closed all that it had."""
+    draining: tuple[DrainingShare, ...] = ()
+    """Shares that it gave back and has not closed."""
 
 
 def promise_uid(notebook: str, worker: str) -> str:
@@ -147,12 +151,21 @@ def accepted(before: WorkerService | None, notebook: PodState, worker: str, peer
 
 def _filled(part: WorkerPart, pod: WorkerPod | None) -> WorkerPart:
     if pod is None:
-        found = replace(part, pod="", uid="", address="", port=None, key="", attached=())
+        found = replace(part, pod="", uid="", address="", port=None, key="", attached=(), draining=())
     else:
         key, port = (pod.peer.key, pod.peer.port) if pod.peer and pod.peer.key else ("", None)
         found = replace(part, pod=pod.name, uid=pod.uid, address=pod.address, port=port, key=key, attached=pod.attached)
+        found = replace(found, draining=held_open(pod.draining))
     changed = (part.address, part.port, part.key) != (found.address, found.port, found.key)
     return replace(found, revision=part.revision + changed)
+
+
+def held_open(draining: Iterable[DrainingShare]) -> tuple[DrainingShare, ...]:
+    """Return the shares that programs keep from being closed, with the first `MOST_HOLDERS` of these for each.
+
+    Others are closed in a moment, which is not worth a write.
+    """
+    return tuple(share._replace(holders=share.holders[:MOST_HOLDERS], memory=0) for share in draining if share.holders)
 
 
 def _aged(part: WorkerPart, now: float, *, holds: bool) -> WorkerPart:
