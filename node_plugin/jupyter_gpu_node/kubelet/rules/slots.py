@@ -169,7 +169,7 @@ class Reconciled:
     reported: frozenset[str] = frozenset()
     """Slots that have owners according to the kubelet."""
     stuck: tuple[str, ...] = ()
-    """Reported slots that no living pod has. Only the kubelet can free them, as it does when it admits the next pod."""
+    """Slots that the kubelet still keeps for a pod that is gone, so that no other pod can have them."""
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Devices of containers, by slot, that were not known here."""
 
@@ -207,11 +207,12 @@ def reconcile(
             learned.append(owner)
     living = {uid: pod for uid, pod in pods.items() if not objects.finished(pod)}
     living_names = {(objects.namespace(pod), objects.name(pod)) for pod in living.values()}
-    owned = {slot for item in listed if (item.namespace, item.name) in living_names for slot in item.slots}
-    owned |= {slot for item in held or () if item.uid in living for slot in item.slots}
+    # Of what PodResources lists: the checkpoint names pods that are gone until the kubelet admits the next one.
+    kept = [item for item in listed if (item.namespace, item.name) not in living_names]
+    in_use = {slot for item in held or () if item.uid in living for slot in item.slots}
     guarded = {(owner.pod, owner.container) for owner in owners.values()}
     unguarded = tuple(item for item in _unguarded(listed, held, pods) if item not in guarded)
-    stuck = tuple(sorted(reported - owned))
+    stuck = tuple(sorted({slot for item in kept for slot in item.slots} - in_use))
     return Reconciled(owners, tuple(learned), tuple(orphaned), unguarded, frozenset(reported), stuck)
 
 
