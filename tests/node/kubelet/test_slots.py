@@ -212,8 +212,9 @@ def test_reconciling_twice_changes_nothing_more(listed: Any, held: Any, pods: An
 
 
 def test_a_slot_that_no_living_pod_has_is_stuck() -> None:
-    """Only the kubelet can free it: its pod is gone or has ended, and it still lists it. Its checkpoint alone may do so:
-    that is written when the next pod with a slot comes.
+    """Only the kubelet can free it: its pod is gone or has ended, and it still lists it.
+
+    Its checkpoint alone may name it until the next pod with a slot comes.
     """
     ended = {"uid-1": pod("uid-1", "alice", status={"phase": "Failed"})}
     assert reconcile().stuck == ()
