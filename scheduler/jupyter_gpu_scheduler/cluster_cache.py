@@ -18,6 +18,7 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu.model.limits.account import Account
 from jupyter_gpu.model.limits.limit import Limit
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.slider_end import moves_end, only_end_moved
 from jupyter_gpu_scheduler.rules.state.offers import OfferedNodes
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
@@ -67,7 +68,12 @@ class ClusterCache:
         self._times = DueTimes(settings.line, clocks, on_change)
         self._pods: dict[str, PodRecord] = {}
         self.notebooks = Notebooks(
-            self.snapshot, self._pods, settings.workers, settings.policy, clocks, self.owners.limits_by_kind
+            self.snapshot,
+            self._pods,
+            settings.workers,
+            PairPolicy(settings.policy, settings.relation),
+            clocks,
+            self.owners.limits_by_kind,
         )
         self._nodes: dict[str, NodeRecord] = {}
         self._node_use = NodeUse()

@@ -30,7 +30,6 @@ from jupyter_gpu_scheduler.rules.pairs.workers import (
     promise_uid,
     settled,
 )
-from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import PodRecord, RemoteRecord
 from jupyter_gpu_scheduler.rules.state.snapshot import CPU, MEMORY, ClusterSnapshot
@@ -67,7 +66,7 @@ class Notebooks:
         snapshot: ClusterSnapshot,
         records: Known,
         settings: NotebookWorkerSettings,
-        policy: Policy,
+        rules: PairPolicy,
         clocks: Clocks,
         limits_of: LimitsOf = lambda _: None,
     ) -> None:
@@ -77,7 +76,7 @@ class Notebooks:
         self._namespaces = frozenset(settings.namespaces)
         self._grace = settings.grace_seconds
         self._asks = {CPU: settings.cpu, MEMORY: settings.memory}
-        self._splitter = Splitter(snapshot, PairPolicy(policy, worker=self._asks), settings.per_pod, limits_of)
+        self._splitter = Splitter(snapshot, replace(rules, worker=self._asks), settings.per_pod, limits_of)
         self._reach = Reach(snapshot, settings.per_pod)
         self._now = clocks.now
         self._elapsed = clocks.elapsed

@@ -13,6 +13,7 @@ from jupyter_gpu.model import strict
 from jupyter_gpu.model.service import MAX_WORKERS
 from jupyter_gpu_scheduler.rules.accounts.counters import Names
 from jupyter_gpu_scheduler.rules.limits.job_end import JOB_KINDS
+from jupyter_gpu_scheduler.rules.pairs.relation import Network
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy, PolicyError
 from jupyter_gpu_scheduler.rules.state.resources import QUANTITY, quantity
 
@@ -208,8 +209,11 @@ class SchedulerSettings:
 
     policy: Policy = checked(_read_policy, default=Policy())  # noqa: RUF009 it is a field
     """Policy for placing new pods:
-    ``{"name": "fgd" | "pack" | "spread", "weights"?, "models"?, "gpus"?, "headroom"?, "workload"?}``. Default fgd.
+    ``{"name": "fgd" | "pack" | "spread" | "source", "weights"?, "models"?, "gpus"?, "headroom"?, "workload"?}``.
+    Default fgd.
     """
+    relation: Network = Network()  # noqa: RUF009 it can't be changed
+    """Nearness of nodes: labels that name a switch, and points for each relation."""
     lease: LeaseSettings = LeaseSettings()
     """Leader election."""
     extender: ExtenderSettings = ExtenderSettings()

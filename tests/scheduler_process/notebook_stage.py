@@ -35,6 +35,7 @@ from jupyter_gpu_scheduler.clocks import Clocks
 from jupyter_gpu_scheduler.cluster_cache import ClusterCache
 from jupyter_gpu_scheduler.notebooks import STEPS
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
+from jupyter_gpu_scheduler.rules.pairs.relation import Network
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.records import read_pod
@@ -43,19 +44,24 @@ from tests.scheduler_process.test_cluster_cache import node, pod
 
 GIB = 1024**3
 NODES = {"n0": 1, "n1": 2, "n2": 1}
+RACK = "example.com/rack"
 
 
 class Cluster:
     """Three nodes, the pods' JSON by uid, and the cache of a leader."""
 
-    def __init__(self, **workers: Any) -> None:
+    def __init__(self, relation: Network = Network(), **workers: Any) -> None:  # noqa: B008 it can't be changed
         self.pods: dict[str, dict[str, Any]] = {}
         self.time = 1000.0
         self.limit: dict[str, Any] | None = None
         self.kinds: dict[str, tuple[str, int]] = {}
         self.gate = False
         self._version = 0
-        self._settings = SchedulerSettings(workers=NotebookWorkerSettings(**{"namespaces": ("ns",), **workers}))
+        self.racks: dict[str, str] = {}
+        """Racks by node, which a label of the test's own names."""
+        self._settings = SchedulerSettings(
+            relation=relation, workers=NotebookWorkerSettings(**{"namespaces": ("ns",), **workers})
+        )
         self.writes = 0
         self.given_back = 0
         """Milli that pods were given and lost again."""
@@ -83,6 +89,8 @@ class Cluster:
         model, memory = self.kinds.get(name, ("m", 1))
         found = (Gpu(f"{name}-{index}", index, model, memory * GIB, gate=self.gate) for index in range(gpus))
         body["metadata"]["annotations"][INVENTORY] = encode(tuple(found))
+        if name in self.racks:
+            body["metadata"]["labels"] = {RACK: self.racks[name]}
         return body
 
     def put(self, body: dict[str, Any]) -> None:

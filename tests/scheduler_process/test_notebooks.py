@@ -26,6 +26,7 @@ from jupyter_gpu.model.gpu import DrainingShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import USERNAME
 from jupyter_gpu.model.service import (
+    Relation,
     Service,
     WorkerService,
     WorkerState,
@@ -33,8 +34,9 @@ from jupyter_gpu.model.service import (
     WorkerStatuses,
     decode_worker_service,
 )
+from jupyter_gpu_scheduler.rules.pairs.relation import Network
 from jupyter_gpu_scheduler.settings import SchedulerSettings
-from tests.scheduler_process.notebook_stage import GIB, NODES, Cluster, wish, worker
+from tests.scheduler_process.notebook_stage import GIB, NODES, RACK, Cluster, wish, worker
 
 
 def test_limit_holds_over_a_notebook_and_its_workers() -> None:
@@ -54,6 +56,18 @@ def test_limit_holds_over_a_notebook_and_its_workers() -> None:
     world.limited(3)
     world.settle()
     assert world.whole("a") == 3000
+
+
+@pytest.mark.parametrize(("keys", "node", "relation"), [((RACK,), "n1", Relation.SWITCH), ((), "n2", Relation.UNKNOWN)])
+def test_labels_of_the_settings_name_the_switch(keys: tuple[str, ...], node: str, relation: Relation) -> None:
+    """The node of the same rack gives the GPU, and the notebook is told how near it is; without labels another is."""
+    world = Cluster(Network(switch=100, other=0, switch_keys=keys))
+    world.racks = {"n0": "r1", "n1": "r1", "n2": "r2"}
+    world.restart()
+    world.notebook("a", 2)
+    world.settle()
+    (part,) = world.parts("a")
+    assert (part.node, part.relation) == (node, relation)
 
 
 LOOP = some.lists(some.tuples(some.integers(0, 3), some.booleans()), max_size=8)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from jupyter_gpu.common.settings_file import MAX_BYTES, SettingsError, bounded, parse, read
+from jupyter_gpu_scheduler.rules.pairs.relation import Network
 from jupyter_gpu_scheduler.settings import SchedulerSettings
 
 
@@ -137,6 +138,29 @@ def test_empty_file_gives_the_defaults() -> None:
     assert parse({}, SchedulerSettings).policy.name == "fgd"
     body = {"extender": {"address": "0.0.0.0", "certificate": "/c", "key": "/k", "clientCa": "/a"}}
     assert parse(json.loads(json.dumps(body)), SchedulerSettings).extender.secure
+
+
+def test_relation_is_read() -> None:
+    """Labels that name a switch, points, and speeds; without any, no switch is known."""
+    body = {"relation": {"switchKeys": ["example.com/rack"], "unknown": 10, "speeds": {"r1": 400_000}}}
+    found = parse(body, SchedulerSettings).relation
+    assert (found.switch_keys, found.unknown, found.switch, found.speeds) == (
+        ("example.com/rack",),
+        10,
+        30,
+        {"r1": 400_000},
+    )
+    assert parse({"relation": {"switchKeys": []}}, SchedulerSettings).relation.switch_keys == ()
+    assert SchedulerSettings().relation == Network()
+
+
+@pytest.mark.parametrize(
+    ("relation", "words"), [({"unknown": 101}, "'relation.unknown' must be"), ({"rack": 1}, "'rack'")]
+)
+def test_relation_that_makes_no_sense_is_refused(relation: Any, words: str) -> None:
+    """With a sentence that names it."""
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        parse({"relation": relation}, SchedulerSettings)
 
 
 def test_line_and_priorities_are_read() -> None:

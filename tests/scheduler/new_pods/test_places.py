@@ -68,7 +68,7 @@ def weights(
     some.data(),
     clusters(),
     some.lists(residents(), max_size=5),
-    some.sampled_from(["fgd", "narrow", "pack", "nothing"]),
+    some.sampled_from(["fgd", "narrow", "pack", "source", "odd", "nothing"]),
 )
 @settings(max_examples=50, deadline=None)
 def test_places_are_those_of_brute_force_after_any_changes(
@@ -158,6 +158,27 @@ def test_pod_that_fits_nowhere_by_itself_lands_as_a_pair() -> None:
     assert places(snapshot, chooser, alone, ["1"]).never.keys() == {"1"}
     assert isinstance(admit(snapshot, chooser, alone, "1"), Infeasible)
     assert rate(snapshot, chooser, alone, ["1"], POLICY) == {"1": 0}
+
+
+def test_fast_and_idle_uplinks_draw_pods_by_the_policy_source() -> None:
+    """Nodes with their own GPUs are rated by their network, too; of a pod that stays on its node it does not count."""
+    about = {
+        "busy": node("x", speed=100_000, network=0.9),
+        "fast": node("y", speed=100_000, network=0.1),
+        "slow": node("z", speed=10_000, network=0.1),
+    }
+    snapshot = cluster({"busy": 2, "fast": 2, "slow": 2}, about=about)
+    names, source = list(about), PairPolicy(Policy.from_settings({"name": "source"}))
+    me = anywhere(wants=1)
+    found = rate(snapshot, PairChooser(snapshot, source), me, names, source.policy)
+    assert found["fast"] == 10
+    assert max(found["busy"], found["slow"]) < 10
+    local = rate(snapshot, PairChooser(snapshot, source), replace(me, anywhere=False), names, source.policy)
+    assert local == dict.fromkeys(names, 10)
+    speed = PairPolicy(Policy(weights={"switch_speed": 1.0}))
+    assert PairChooser(snapshot, speed).network(me, ["slow", "fast"]) == {"slow": 2 * BILLION, "fast": 20 * BILLION}
+    assert PairChooser(snapshot, PAIRS).network(me, names) == {}
+    assert PairChooser(snapshot, source).network(anywhere(), names) == {}
 
 
 def test_pair_that_is_gone_is_chosen_anew_or_refused() -> None:

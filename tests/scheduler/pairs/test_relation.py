@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from typing import Any
+
 import pytest
 
 from jupyter_gpu.model.service import Relation
@@ -145,3 +149,22 @@ def test_best_node_is_found_by_location() -> None:
     for name in ("unknown", "far", "near", "near"):
         nearest.remove(name)
     assert nearest.best(here, "p") is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"unknown": 101}, "'relation.unknown' must be a number from 0 to 100."),
+        ({"node": -1}, "'relation.node' must be a number from 0 to 100."),
+        ({"other": math.nan}, "'relation.other' must be a number from 0 to 100."),
+        ({"switch_keys": ("a b",)}, "'relation.switchKeys' must be names of labels, at most 32."),
+        ({"switch_keys": ("a",) * 33}, "'relation.switchKeys' must be names of labels, at most 32."),
+        ({"full_speed": 0}, "Speeds in 'relation' must be 1 to 100000000 Mbit/s."),
+        ({"speeds": {"x": -1}}, "Speeds in 'relation' must be 1 to 100000000 Mbit/s."),
+    ],
+)
+def test_settings_of_the_network_that_make_no_sense_are_refused(fields: dict[str, Any], words: str) -> None:
+    """With a sentence that names the key."""
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Network(**fields)
+    assert Network(switch_keys=()).switch_keys == ()

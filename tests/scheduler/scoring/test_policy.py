@@ -64,8 +64,8 @@ def test_every_weight_is_documented() -> None:
     [
         ({"nam": "fgd"}, "policy has no nam; it has name, weights, models, gpus, headroom, workload."),
         ([], "policy must be an object with name, weights, models, gpus, headroom, workload."),
-        ({"name": "best"}, "policy.name is 'best'; it must be one of fgd, pack, spread."),
-        ({"name": 3}, "policy.name is 3; it must be one of fgd, pack, spread."),
+        ({"name": "best"}, "policy.name is 'best'; it must be one of fgd, pack, source, spread."),
+        ({"name": 3}, "policy.name is 3; it must be one of fgd, pack, source, spread."),
         ({"weights": []}, "policy.weights must be an object of names and numbers."),
         ({"weights": {"gpu": 1}}, "policy.weights has no gpu; it has fragmentation, together,"),
         ({"weights": {"gpu_free": "1"}}, "policy.weights.gpu_free is '1'; it must be a number from -1000 to 1000."),

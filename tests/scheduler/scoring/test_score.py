@@ -272,4 +272,4 @@ def test_scores_follow_changes() -> None:
 
 def test_presets_name_every_policy() -> None:
     """The presets are the three that the settings know."""
-    assert sorted(PRESETS) == ["fgd", "pack", "spread"]
+    assert sorted(PRESETS) == ["fgd", "pack", "source", "spread"]

@@ -82,12 +82,19 @@ def rate(
         if pod.anywhere and wanted(pod) is None:
             part = part_expected(policy)
             return chooser.expected(pod).raise_scores(scores, coming, part) if part else {}
-        if not pod.anywhere or len(scores) == len(names):
+        if not pod.anywhere:
             return {}
-        points, unit = _points(chooser, pod, [name for name in names if name not in scores]), POINTS * BILLION
-        return scores_of(policy, {name: found / unit for name, found in points.items()})
+        network = _as_scores(policy, chooser.network(pod, list(scores)))
+        own = {name: scores[name] + more for name, more in network.items()}
+        others = [name for name in names if name not in scores]
+        return own | _as_scores(policy, _points(chooser, pod, others) if others else {})
 
     return prioritize(snapshot, pod, names, policy, coming, apart)
+
+
+def _as_scores(policy: Policy, points: Mapping[str, int]) -> dict[str, float]:
+    unit = POINTS * BILLION
+    return scores_of(policy, {name: found / unit for name, found in points.items()})
 
 
 def _best(chooser: PairChooser, pod: PodState, names: Collection[str]) -> Sequence[str]:

@@ -134,6 +134,16 @@ class PairChooser:
         index = self._index_for_new(pod)
         return {one.pod_node: -one.cost for one in self._own(pod, names, index.uplinks)} if index else {}
 
+    def network(self, pod: PodState, names: Sequence[str]) -> dict[str, int]:
+        """Return the points that the network gives to each of ``names`` as a place with its own GPUs; empty: none."""
+        terms = Terms(self._rules, pod.asks)
+        index = self._index_for_new(pod) if terms.weigh_network else None
+        if index is None:
+            return {}
+        network = self._rules.network
+        uses = {name: index.uplinks.use(location_of(self._snapshot, name, network)) for name in names}
+        return {name: terms.network(self._snapshot, name, use) for name, use in uses.items()}
+
     def beside(self, pod: PodState, name: str) -> Pair | None:
         """Return the pair of a node, which takes a pod, and the best other one; ``None``: none can serve it now."""
         index = self._index_for_new(pod)

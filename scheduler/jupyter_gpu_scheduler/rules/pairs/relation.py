@@ -7,13 +7,20 @@ that a node has names its switch; two nodes are compared by key and value. A mis
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jupyter_gpu.model.network import MAX_SPEED
 from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
+MOST_POINTS = 100
+"""Of a relation."""
+MOST_KEYS = 32
+"""Labels that may name a switch."""
+_LABEL = re.compile(r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
 ZONE = "topology.kubernetes.io/zone"
 SWITCH_KEYS = (
     "fabric.topograph.run/tier-0",
@@ -55,6 +62,16 @@ class Network:
     """Speed of an uplink in Mbit/s that is rated 1."""
     speeds: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Speed of the uplinks of a switch in Mbit/s, by the switch's name: it replaces what the nodes report."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if it makes no sense."""
+        for name in ("node", "switch", "other", "unknown"):
+            if not 0 <= getattr(self, name) <= MOST_POINTS:
+                raise ValueError(f"'relation.{name}' must be a number from 0 to {MOST_POINTS}.")
+        if len(self.switch_keys) > MOST_KEYS or not all(map(_LABEL.fullmatch, self.switch_keys)):
+            raise ValueError(f"'relation.switchKeys' must be names of labels, at most {MOST_KEYS}.")
+        if not all(0 < speed <= MAX_SPEED for speed in (self.full_speed, *self.speeds.values())):
+            raise ValueError(f"Speeds in 'relation' must be 1 to {MAX_SPEED} Mbit/s.")
 
     def points(self, relation: Relation) -> float:
         """Return the points of a relation."""

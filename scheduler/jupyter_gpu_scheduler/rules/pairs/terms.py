@@ -67,6 +67,8 @@ class Terms:
         self._halves = {name: weight / 2 for name, weight in self._weights.items()}
         self.weigh_uplinks = bool(self._weights.get("switch_free"))
         """Whether the use of uplinks counts."""
+        self.weigh_network = self.weigh_uplinks or bool(self._weights.get("switch_speed"))
+        """Whether it or their speed does."""
         really = counts_use(self._weights)
         self._parts = tuple((name, key, name in really) for name, key in _RESOURCES if name in self._weights)
         self._really_head = "cpu_headroom" in really
@@ -87,6 +89,12 @@ class Terms:
         if not self.weigh_uplinks:
             return 0
         return _billionths(weighted(self._halves, {"switch_free": UNKNOWN if use is None else 1 - use}))
+
+    def network(self, snapshot: ClusterSnapshot, node: str, use: float | None) -> int:
+        """Return what the network gives to a node that has both the GPUs and the pod; ``use``: as in `switch`."""
+        network = self._rules.network
+        rating = _rate_speed(snapshot.facts(node).speed, location_of(snapshot, node, network), network)
+        return 2 * self.switch(use) + _billionths(weighted(self._weights, {"switch_speed": rating}))
 
     def of_gpus(self, snapshot: ClusterSnapshot, node: str, found: Fit) -> Rated:
         """Rate the node of the GPUs, if the pod is on another; ``found`` are the GPUs that it would give."""

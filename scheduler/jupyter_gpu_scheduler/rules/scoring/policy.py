@@ -15,6 +15,8 @@ A score is the weighted mean of the ratings of a place, each between 0 and 1:
 | ``memory_free``   | all memory is, likewise                                                                        |
 | ``disk_free``     | all ephemeral storage is, likewise                                                             |
 | ``network_free``  | the network is idle, of the pod's node and of the GPUs'                                        |
+| ``switch_speed``  | uplinks are as fast as ``relation.fullSpeed``, of both nodes; only if GPUs of any node will do |
+| ``switch_free``   | the uplinks of the switch are idle, of both nodes; likewise                                    |
 | ``relation``      | the GPUs are on the pod's own node; less, the farther their node is (see `pairs`)              |
 | ``left_for_others`` | the pods that are there and may still grow lose nothing by it (see `expectation`)            |
 | ``expected``      | a pod that wants no GPU yet can expect the most later; used for such pods alone                |
@@ -48,6 +50,8 @@ ATTRIBUTES = (
         "memory_free",
         "disk_free",
         "network_free",
+        "switch_speed",
+        "switch_free",
         "relation",
         "left_for_others",
         "expected",
@@ -72,6 +76,8 @@ PRESETS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "pack": {**_COMMON, "fragmentation": 1.0, "gpu_free": -10.0, "gpu_memory_free": -1.0},
         "spread": {**_COMMON, "gpu_free": 10.0, "gpu_memory_free": 1.0, "cpu_free": 3.0, "memory_free": 3.0,
                    "disk_free": 1.0},
+        "source": {"relation": 5.0, "preference": 1.5, "switch_speed": 1.0, "switch_free": 1.0, "gpu_memory_free": 1.0,
+                   "gpu_compute_free": 1.0, "cpu_free": 1.0, "disk_free": 0.5, "expected": 20.0},
     }
 )  # fmt: skip
 """The weights of each policy; those in the settings replace them one by one."""
