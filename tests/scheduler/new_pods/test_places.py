@@ -129,19 +129,21 @@ def test_places_are_those_of_brute_force_after_any_changes(
         assert chooser.points(me, names) == PairChooser(built(nodes, {p.uid: p for p in pods}), rules).points(me, names)
 
 
-@given(clusters(), some.lists(residents(), max_size=4), newcomers())
+@given(clusters(), some.lists(residents(), max_size=4), newcomers(), some.sampled_from(["fgd", "source", "odd"]))
 @settings(max_examples=30, deadline=None)
 def test_score_of_a_node_is_that_of_its_pair_with_itself(
-    nodes: Mapping[str, tuple[tuple[Gpu, ...], NodeFacts]], pods: Sequence[PodState], me: PodState
+    nodes: Mapping[str, tuple[tuple[Gpu, ...], NodeFacts]], pods: Sequence[PodState], me: PodState, policy: str
 ) -> None:
-    """So nodes with their own GPUs and nodes with those of others can be compared."""
-    rules = POLICIES["fgd"]
+    """With what its network adds; so nodes with their own GPUs and nodes with those of others can be compared."""
+    rules = POLICIES[policy]
     snapshot = built(nodes, {each.uid: each for each in pods})
-    for name in nodes:
+    network = PairChooser(snapshot, rules).network(replace(me, anywhere=True), list(nodes))
+    for name in nodes if network or policy == "fgd" else ():
         weight = total(snapshot, rules, me, name, name)
         if weight is not None:
+            rest = weight - network.get(name, 0) / BILLION
             assert node_score(snapshot, me, name, rules.policy) == pytest.approx(
-                scores_of(rules.policy, {"": weight / 20})[""]
+                scores_of(rules.policy, {"": rest / 20})[""]
             )
 
 
