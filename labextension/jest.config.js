@@ -1,6 +1,8 @@
 /** Tests of the logic; what needs a browser is in ui-tests/. */
 const esModules = ['@jupyterlab', '@jupyter', 'lib0', 'y-protocols', 'yjs', 'nanoid'].join('|');
 
+process.env.TZ = 'UTC'; // the golden files have times of day
+
 module.exports = {
   testEnvironment: 'node',
   testMatch: ['<rootDir>/test/**/*.spec.{ts,tsx}'],

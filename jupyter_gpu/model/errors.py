@@ -10,6 +10,8 @@
     ├── NoCapacity            valid, but not free now: your server is in line
     ├── Draining              a GPU cannot be given back yet: something has it open
     ├── Unhealthy             a GPU of your server does not work any more
+    ├── ParkRefused           a GPU cannot be parked: the reason, and the way out
+    ├── GpuDataLost           what was parked cannot be brought back
     ├── NotPermitted          you may not do this on this server
     ├── ServerUnreachable     no Jupyter server answered
     │   └── OutsideServer     your program belongs to none, and has not said that it wants the one that runs
@@ -195,6 +197,45 @@ class Unhealthy(GpuError):
         self.gpus = list(gpus)
 
 
+class ParkRefused(GpuError):
+    """What is on a GPU cannot be parked: nothing was changed. ``why`` is an `parking.Obstacle`, as text.
+
+    ``holders``: the processes that are the reason.
+    """
+
+    reason = "ParkRefused"
+    http_status = 409
+
+    def __init__(
+        self, message: str = "", *, why: str, holders: Sequence[Mapping[str, Any]] = (), **details: Any
+    ) -> None:
+        super().__init__(
+            message or "The GPU's memory cannot be moved to the host now. Nothing was changed: the GPU stays attached.",
+            why=why,
+            holders=list(holders),
+            **details,
+        )
+        self.why = why
+        self.holders = list(holders)
+
+
+class GpuDataLost(GpuError):
+    """The driver cannot bring back what a process had on its GPUs; ``gpus`` are their uuids. The process lives."""
+
+    reason = "GpuDataLost"
+    http_status = 410
+
+    def __init__(self, message: str = "", *, gpus: Sequence[str], **details: Any) -> None:
+        super().__init__(
+            message
+            or "The data of this kernel on the GPU are lost: the driver could not bring them back. Its other variables "
+            "are still there: save them, then restart the kernel.",
+            gpus=list(gpus),
+            **details,
+        )
+        self.gpus = list(gpus)
+
+
 class NotPermitted(GpuError):
     """The server knows you but does not allow this, or does not know you."""
 
@@ -238,6 +279,8 @@ _BY_REASON: dict[str, type[GpuError]] = {
         NoCapacity,
         Draining,
         Unhealthy,
+        ParkRefused,
+        GpuDataLost,
         NotPermitted,
         ServerUnreachable,
         OutsideServer,

@@ -8,6 +8,7 @@ machine they are those of ``CLOCK_BOOTTIME``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -132,6 +133,36 @@ class ParkedShare(NamedTuple):
             back=strict.optional(value, "back", _read_seconds),
             kept=strict.optional(value, "kept", strict.boolean) or False,
             memory=share.memory,
+        )
+
+
+class ParkedMemory(NamedTuple):
+    """The parked memory of one GPU, for its card: of all bundles together."""
+
+    bytes: int
+    since: int
+    """The time of the first park."""
+    back: int | None = None
+    """About how many seconds the way back takes; ``None``: not known."""
+
+    @classmethod
+    def of(cls, shares: Sequence[ParkedShare]) -> ParkedMemory:
+        """Join what is parked; the way back of several is as long as the longest of them."""
+        times = [share.back for share in shares if share.back is not None]
+        return cls(sum(share.bytes for share in shares), min(share.since for share in shares), max(times, default=None))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return ``{"bytes", "since", "back"?}``."""
+        return strict.without_none(self._asdict())
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "parked") -> ParkedMemory:
+        """Read and check the JSON; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(
+            bytes=strict.required(body, "bytes", _read_bytes),
+            since=strict.required(body, "since", strict.read_time),
+            back=strict.optional(body, "back", _read_seconds),
         )
 
 

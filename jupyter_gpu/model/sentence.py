@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from .annotations import Reason
@@ -21,13 +22,18 @@ if TYPE_CHECKING:  # loaded with the first limit or worker, not when a kernel st
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-def sentence(view: View) -> str:
-    """Describe ``view`` in one line, always with GPUs that are being given back, are lent, or have other users."""
+def sentence(view: View, now: float | None = None, zone: tzinfo | None = None) -> str:
+    """Describe ``view`` in one line, always with GPUs that are given back, parked, lent, or have other users.
+
+    ``now``: seconds since 1970, to tell a time of today from others; ``None``: by the clock. ``zone`` is the time zone;
+    ``None``: that of this machine.
+    """
     leaving = _in_state(view, GpuState.DRAINING)
     away = [_on(worker, worker.leaving) for worker in view.workers if worker.leaving]
     attached = _in_state(view, GpuState.ATTACHED)
     guest, lent = [gpu for gpu in attached if not gpu.milli], [gpu for gpu in attached if gpu.keeps]
     releasing = view.status.phase is Phase.RELEASING
+    parked = _parked(view, now, zone)
     back = [_giving_back(leaving)] if leaving or (releasing and not away) else []
     if away:
         back.append(f"giving back {_join(away)}…")
@@ -36,9 +42,23 @@ def sentence(view: View) -> str:
     if lent:
         back.append(f"{_names(lent)} lent while {'they rest' if len(lent) > 1 else 'it rests'}")
     if releasing:
-        return "; ".join(back)
+        return "; ".join([*parked, *back])
     shared = [gpu for gpu in view.gpus if gpu.strangers and gpu.state is not GpuState.DRAINING]
-    return "; ".join([_now(view), *back, *([_also_used(shared)] if shared else [])])
+    first = [] if parked and view.status.phase is Phase.PARKED and not view.status.attached else [_now(view)]
+    return "; ".join([*first, *parked, *back, *([_also_used(shared)] if shared else [])])
+
+
+def _parked(view: View, now: float | None, zone: tzinfo | None) -> list[str]:
+    """Say what is in memory, and what of it waits for a GPU."""
+    parked, returning = _in_state(view, GpuState.PARKED), _in_state(view, GpuState.RETURNING)
+    if not parked and not returning:
+        return []  # as on most servers
+    from .parking_words import in_memory, way_back
+
+    waits = returning and view.status.phase is Phase.WAITING
+    name = f"{_names(parked)} parked" if view.status.attached or view.status.phase is not Phase.PARKED else "parked"
+    said = [f"then {way_back(returning)}"] if waits else []
+    return [*said, f"{name}: {in_memory(parked, now, zone)}"] if parked else said
 
 
 def _now(view: View) -> str:
@@ -71,7 +91,12 @@ def _attaching(view: View) -> str:
     own = _in_state(view, GpuState.ATTACHING)
     attached = [*([_names(own)] if own else []), *(_on(w, w.missing) for w in view.workers if w.attaching)]
     starting = [w.node for w in view.workers if w.missing and not w.hindered and not w.attaching]
-    parts = [f"attaching {_join(attached or [_names(own)])}"] if attached or not starting else []
+    returning = _in_state(view, GpuState.RETURNING)
+    parts = [f"attaching {_join(attached or [_names(own)])}"] if attached or not (starting or returning) else []
+    if returning:
+        from .parking_words import way_back
+
+        parts.append(f"{_names(returning)}: {way_back(returning)}")
     if starting:
         parts.append(f"starting {'a worker' if len(starting) == 1 else 'workers'} on {_join(starting)}")
     return f"{'; '.join(parts)}…"
@@ -109,10 +134,10 @@ def _refused(view: View) -> str:
 
 
 def _waiting(view: View) -> str:
-    now, limit = view.status, view.user_limit
+    now, limit, parked = view.status, view.user_limit, _milli(view, GpuState.PARKED)
     allowed = now.requested if limit is None or limit.milli is None else min(now.requested, limit.milli)
     if now.limited:
-        allowed = now.allocated
+        allowed = now.allocated + parked
     parts = []
     hindered = [worker for worker in view.workers if worker.missing and worker.hindered]
     lost = sum(worker.missing for worker in hindered)
@@ -120,10 +145,12 @@ def _waiting(view: View) -> str:
     if lost:
         who = f"the {'worker' if len(hindered) == 1 else 'workers'} on {_join([worker.node for worker in hindered])}"
         parts.append(f"{_more(lost, have)} when {who} can start")
-    if free := allowed - now.allocated:
-        parts.append(f"{_more(free, now.allocated)} {_when_free(free)}{_line(view)}")
+    if free := max(0, allowed - now.allocated - parked):
+        parts.append(f"{_more(free, now.allocated + parked)} {_when_free(free)}{_line(view)}")
     if limit and allowed < now.requested:
         parts.append(f"{_more(now.requested - allowed, allowed)} when {_when_raised(limit, allowed)}")
+    if not parts and (needed := _milli(view, GpuState.RETURNING)):
+        parts.append(f"{_more(needed, now.allocated)} when you ask for that")
     if not parts:
         parts.append(f"more memory when it is free{_line(view)}")
     return f"{format_gpus(have)} of {format_gpus(now.requested)}: {'; '.join(parts)}"
@@ -182,6 +209,10 @@ def _also_used(shared: Sequence[PodGpu]) -> str:
     names = list(dict.fromkeys(stranger.name for gpu in shared for stranger in gpu.strangers))
     verb, which = ("is", "it") if len(shared) == 1 else ("are", "them")
     return f"{_names(shared)} {verb} also used by {_join(_few(names))}, which did not get {which} from jupyter-gpu"
+
+
+def _milli(view: View, state: GpuState) -> int:
+    return sum(gpu.milli for gpu in _in_state(view, state))
 
 
 def _in_state(view: View, state: GpuState) -> list[PodGpu]:

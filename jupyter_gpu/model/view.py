@@ -19,9 +19,10 @@ from .quantity import MAX_MILLI, MILLI_PER_GPU
 from .status import Status, status
 from .stranger import MAX_STRANGERS, Stranger
 
-if TYPE_CHECKING:  # loaded with the first GPU, limit, worker or share, not when a server or a kernel starts
+if TYPE_CHECKING:  # loaded with the first GPU, limit, park, worker or share, not when a server or a kernel starts
     from .gpu_kind import GpuKind
     from .limits.pod_limit import PodLimit
+    from .parking import ParkedMemory, ParkedShare
     from .pod_worker import PodWorker
     from .share import ShareUse
 
@@ -39,7 +40,13 @@ class GpuState(StrEnum):
     ATTACHING = "attaching"
     ATTACHED = "attached"
     DRAINING = "draining"
+    PARKED = "parked"
+    RETURNING = "returning"
+    """It was parked, and a program needs it."""
     UNHEALTHY = "unhealthy"
+
+
+_WRITTEN = tuple(state for state in GpuState if state not in (GpuState.PARKED, GpuState.RETURNING))
 
 
 class GpuUser(NamedTuple):
@@ -101,6 +108,8 @@ class PodGpu(NamedTuple):
     """Seconds since 1970 at which it was first told that it rests: open, and nothing runs on it; None: it does not."""
     keeps: int = 0
     """Bytes of a whole GPU that is lent while it rests: the rest is a guest's; 0: it is not lent."""
+    parked: ParkedMemory | None = None
+    """What of it is in host memory: always there where the state is parked or returning."""
 
     @property
     def exclusive(self) -> bool:
@@ -108,34 +117,52 @@ class PodGpu(NamedTuple):
         return self.milli == MILLI_PER_GPU and not self.strangers and not self.keeps
 
     def to_json(self) -> dict[str, Any]:
-        """Return the inventory fields with ``milli``, ``state`` and ``users``, and what else is known."""
+        """Return the inventory fields with ``milli``, ``state`` and ``users``, and what else is known.
+
+        For a reader that knows nothing of parking, a GPU that is parked or comes back is one that is not there yet.
+        """
+        away = self.state in (GpuState.PARKED, GpuState.RETURNING)
         return {
             **self.gpu.to_json(),
             "milli": max(1, self.milli),
             **({} if self.milli else {"guest": True}),
-            "state": self.state,
+            "state": GpuState.ATTACHING if away else self.state,
             "users": [user.to_json() for user in self.users],
             **({"strangers": [one.to_json() for one in self.strangers]} if self.strangers else {}),
             **({} if self.idle_since is None else {"idleSince": self.idle_since}),
             **({"keeps": self.keeps} if self.keeps else {}),
+            **({"parked": self.parked.to_json()} if self.parked else {}),
+            **({"returning": True} if self.state is GpuState.RETURNING else {}),
         }
 
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> PodGpu:
         """Read and check the JSON; raises `FieldError`."""
         body = dict(strict.an_object(value, key))
-        names = ("milli", "guest", "state", "users", "strangers", "idleSince", "keeps")
+        names = ("milli", "guest", "state", "users", "strangers", "idleSince", "keeps", "parked", "returning")
         own = {name: body.pop(name, None) for name in names}
         milli = strict.required(own, "milli", strict.integer(1, 1000))
+        state = GpuState(strict.required(own, "state", strict.one_of(*_WRITTEN)))
+        parked = strict.optional(own, "parked", _read_parked)
+        if parked and state is GpuState.ATTACHING:
+            returning = strict.optional(own, "returning", strict.boolean)
+            state = GpuState.RETURNING if returning else GpuState.PARKED
         return cls(
             gpu=Gpu.from_json(body, key),
             milli=0 if strict.optional(own, "guest", strict.boolean) else milli,
-            state=GpuState(strict.required(own, "state", strict.one_of(*GpuState))),
+            state=state,
             users=strict.optional(own, "users", strict.list_of(GpuUser.from_json, 1024)) or (),
             strangers=strict.optional(own, "strangers", strict.list_of(Stranger.from_json, MAX_STRANGERS)) or (),
             idle_since=strict.optional(own, "idleSince", strict.read_time),
             keeps=strict.optional(own, "keeps", strict.integer(0, strict.MAX_GENERATION)) or 0,
+            parked=parked,
         )
+
+
+def _read_parked(value: Any, key: str) -> ParkedMemory:
+    from .parking import ParkedMemory
+
+    return ParkedMemory.from_json(value, key)
 
 
 LIMIT_LOWERED = "LimitLowered"
@@ -214,6 +241,17 @@ class View:
         return total(self.attached.shares) if self.attached else 0
 
     @property
+    def parked(self) -> tuple[ParkedShare, ...]:
+        """What is in host memory, whether the pod has a share of the GPU meanwhile or not."""
+        return self.attached.parked if self.attached else ()
+
+    @property
+    def park_at(self) -> int | None:
+        """Seconds since 1970 at which the next park is announced; ``None``: none is."""
+        times = [order.at for order in self.allocated.park if order.at is not None] if self.allocated else []
+        return min(times, default=None)
+
+    @property
     def user_limit(self) -> PodLimit | None:
         """The limit of the server's user, with its source; ``None`` where no limits are in force."""
         return self.allocated.limit if self.allocated else None
@@ -243,6 +281,7 @@ class View:
                 "allocated": now.allocated,
                 "attached": now.attached,
                 "draining": now.draining,
+                **({"parked": now.parked} if now.parked else {}),
             },
             "requested": self.requested.to_json() if self.requested else None,
             "allocated": self.allocated.to_json() if self.allocated else None,
@@ -256,6 +295,7 @@ class View:
             **({"kinds": [kind.to_json() for kind in self.kinds]} if self.kinds else {}),
             **({} if self.lendable is None else {"lendable": self.lendable}),
             **({"kindsElsewhere": [kind.to_json() for kind in self.kinds_elsewhere]} if self.kinds_elsewhere else {}),
+            **({} if self.park_at is None else {"parkAt": self.park_at}),
         }
 
     @classmethod

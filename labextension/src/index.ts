@@ -213,11 +213,15 @@ const waits: JupyterFrontEndPlugin<void> = {
   }
 };
 
-/** Load the words about workers and lent GPUs with the first of them, as most servers never have one. */
+/** Load the words about workers, lent and parked GPUs and strangers with the first of them: most servers have none. */
 function loadWordsOfWorkers(gpus: GpuModel): void {
   const onChange = () => {
     const { view } = gpus;
-    if (view && (view.workers.length || view.gpus.some(gpu => gpu.guest || gpu.keeps))) {
+    if (
+      view &&
+      (view.workers.length ||
+        view.gpus.some(gpu => gpu.guest || gpu.keeps || gpu.parked || gpu.strangers.length))
+    ) {
       gpus.changed.disconnect(onChange);
       void loadWithRetries(
         'more words',

@@ -10,7 +10,15 @@ from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested
 from jupyter_gpu.model.gpu import MAX_COMPUTE, NVIDIA, Device, DrainingShare, Gpu, GpuShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.pod_limit import PodLimit
-from jupyter_gpu.model.parking import Obstacle, ParkCause, ParkedShare, ParkOrder, RestingShare, UnparkableShare
+from jupyter_gpu.model.parking import (
+    Obstacle,
+    ParkCause,
+    ParkedMemory,
+    ParkedShare,
+    ParkOrder,
+    RestingShare,
+    UnparkableShare,
+)
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.quantity import MAX_BYTES
 from jupyter_gpu.model.service import (
@@ -262,11 +270,25 @@ users = st.builds(
     st.none() | names(4096),
     st.none() | names(4096),
 )
+parked_memories = st.builds(
+    ParkedMemory, st.integers(0, MAX_BYTES), st.integers(0, MAX_TIME), st.none() | st.integers(0, 10**6)
+)
+# What is parked or comes back has memory in the host, what attaches has none.
+_states = st.sampled_from(GpuState).flatmap(
+    lambda state: st.tuples(
+        st.just(state),
+        parked_memories
+        if state in (GpuState.PARKED, GpuState.RETURNING)
+        else st.none()
+        if state is GpuState.ATTACHING
+        else st.none() | parked_memories,
+    )
+)
 pod_gpus = st.builds(
-    PodGpu,
+    lambda gpu, milli, state, users, **more: PodGpu(gpu, milli, state[0], users, parked=state[1], **more),
     gpus,
     st.integers(0, 1000),
-    st.sampled_from(GpuState),
+    _states,
     st.lists(users, max_size=3).map(tuple),
     strangers=st.just(()),
     idle_since=st.none() | st.integers(0, MAX_TIME),

@@ -27,6 +27,8 @@ EXAMPLES: list[GpuError] = [
     errors.NoCapacity(have=0, queue=None),
     errors.Draining(holders=[{"pid": 1, "command": "python", "notebook": "a.ipynb"}]),
     errors.Unhealthy(gpus=["GPU-a"]),
+    errors.ParkRefused(why="no-gate", holders=[{"pid": 1, "command": "python"}]),
+    errors.GpuDataLost(gpus=["GPU-a"]),
     errors.NotPermitted("You may not."),
     errors.ServerUnreachable("Nobody answers."),
     errors.OutsideServer("One runs here.", servers=[{"url": "http://127.0.0.1:8888/", "folder": "/home/ann"}]),
@@ -73,7 +75,20 @@ def test_any_answer_becomes_an_error(body: Any) -> None:
 @given(details=json_values)
 def test_odd_details_never_hide_the_sentence(error: GpuError, details: Any) -> None:
     """Details of another version never hide the sentence."""
-    names = ("limit", "source", "maximum", "have", "queue", "holders", "gpus", "current", "message", "field", "servers")
+    names = (
+        "limit",
+        "source",
+        "maximum",
+        "have",
+        "queue",
+        "holders",
+        "gpus",
+        "current",
+        "message",
+        "field",
+        "servers",
+        "why",
+    )
     fields = dict.fromkeys(names, details)
     assert str(from_json({"reason": error.reason, "message": "No.", "details": fields})) == "No."
 

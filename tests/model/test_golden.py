@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_sentences(case: dict[str, Any]) -> None:
     """Each state of affairs has its sentence."""
     view = View.from_json(case["view"])
     assert json.loads(json.dumps(view.to_json())) == case["view"]
-    assert sentence(view) == case["sentence"]
+    assert sentence(view, zone=UTC) == case["sentence"]
 
 
 @pytest.mark.parametrize("case", cases("samples"))
@@ -129,6 +130,8 @@ def test_views_cover_the_vocabulary() -> None:
     assert any(gpu.milli < 1000 for view in views for gpu in view.gpus)
     assert any(user.foreign for view in views for gpu in view.gpus for user in gpu.users)
     assert any(gpu.strangers for view in views for gpu in view.gpus)
+    assert any(gpu.parked for view in views for gpu in view.gpus)
+    assert any(view.park_at for view in views)
     assert any(gpu.idle_since for view in views for gpu in view.gpus)
     assert {worker.stage for view in views for worker in view.workers} == set(Stage)
     assert any(worker.idle_since for view in views for worker in view.workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_views_with_limits(case: dict[str, Any]) -> None:
     """Each state has its sentence and its limit in words, and is read and written again without loss."""
     view = View.from_json(case["view"])
     assert json.loads(json.dumps(view.to_json())) == case["view"]
-    assert sentence(view) == case["sentence"]
+    assert sentence(view, zone=UTC) == case["sentence"]
     assert view.user_limit
     assert described(view.user_limit) == case["described"]
     assert view.to_json()["limit_source"] == view.user_limit.source.sentence()

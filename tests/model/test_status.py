@@ -14,6 +14,7 @@ from jupyter_gpu.model import status as module
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.limits.pod_limit import PodLimit
+from jupyter_gpu.model.parking import ParkedShare
 from jupyter_gpu.model.pod_worker import PodWorker, Stage
 from jupyter_gpu.model.service import Relation
 from jupyter_gpu.model.status import Phase, Status, status
@@ -155,6 +156,57 @@ def test_workers_count_as_own_gpus(now: Status, phase: Phase, reason: Reason | N
     assert now.settled is (phase in (Phase.READY, Phase.IDLE))
 
 
+def parking(
+    wanted: int, granted: tuple[GpuShare, ...], usable: tuple[GpuShare, ...], *parked: ParkedShare, draining: int = 0
+) -> Status:
+    """The status of a pod with something parked."""
+    leaving = tuple(DrainingShare(f"d{i}", 1000) for i in range(draining))
+    return status(Requested(NEW, Wish(wanted)), Allocated(NEW, granted), Attached(NEW, usable, leaving, parked=parked))
+
+
+IN_A = ParkedShare("a", 1000, "one", 10, 5)
+IN_A_TOO = IN_A._replace(bundle="two")
+IN_B = IN_A._replace(uuid="b")
+NEEDED = IN_A._replace(needed=True)
+SWAPPED = IN_A._replace(kept=True)
+PARKED = [
+    (parking(1000, (), (), IN_A), Phase.PARKED, None, 1000),
+    (parking(2000, (B,), (B,), IN_A), Phase.PARKED, None, 1000),
+    (parking(1000, (B,), (B,), IN_A), Phase.PARKED, None, 1000),  # more than the wish
+    (parking(2000, (), (), IN_A, IN_A_TOO), Phase.PARKED, None, 2000),
+    (parking(1000, (A,), (), IN_A), Phase.PARKED, None, 1000),  # granted until the scheduler has seen it
+    (parking(2000, (A,), (), IN_A), Phase.WAITING, Reason.PARTIAL, 1000),
+    (parking(2000, (A, B), (), IN_A), Phase.ATTACHING, None, 1000),
+    (parking(2000, (), (), IN_A), Phase.WAITING, Reason.DEFERRED, 1000),
+    (parking(3000, (B,), (B,), IN_A), Phase.WAITING, Reason.PARTIAL, 1000),
+    (parking(1000, (), (), IN_A, draining=1), Phase.RELEASING, Reason.DRAINING, 1000),
+    (parking(1000, (), (), NEEDED), Phase.WAITING, Reason.DEFERRED, 1000),
+    (parking(0, (), (), NEEDED), Phase.WAITING, Reason.DEFERRED, 1000),
+    (parking(2000, (), (), NEEDED, IN_B), Phase.WAITING, Reason.DEFERRED, 2000),
+    (parking(1000, (A,), (), NEEDED), Phase.ATTACHING, None, 1000),
+    (parking(1000, (), (A,), NEEDED), Phase.ATTACHING, None, 1000),
+    (parking(1000, (A,), (A,), NEEDED), Phase.ATTACHING, None, 1000),  # recorded before it runs
+    (parking(1000, (A,), (A,), SWAPPED), Phase.READY, None, 0),
+    (parking(1000, (A,), (A,), SWAPPED._replace(needed=True)), Phase.READY, None, 0),
+]
+
+
+@pytest.mark.parametrize(("now", "phase", "reason", "parked"), PARKED)
+def test_what_is_parked_lacks_nothing_until_it_is_needed(
+    now: Status, phase: Phase, reason: Reason | None, parked: int
+) -> None:
+    """It counts as what is wanted, and nothing more happens by itself; what is needed waits or attaches."""
+    assert (now.phase, now.reason, now.parked) == (phase, reason, parked)
+    assert now.settled is (phase in (Phase.PARKED, Phase.READY))
+
+
+def test_what_is_parked_counts_for_the_users_limit() -> None:
+    """Of two that are wanted one is parked, and the limit is one: what lacks waits until it is raised."""
+    decided = Allocated(NEW, reason=Reason.DEFERRED, ticket=3, limit=PodLimit(1000, 1000))
+    now = status(Requested(NEW, Wish(2000)), decided, Attached(NEW, parked=(IN_A,)))
+    assert (now.phase, now.reason, now.settled) == (Phase.WAITING, OVER, True)
+
+
 def test_unseen_wish_with_a_worker_is_pending() -> None:
     """A worker's GPU is given back only once the scheduler has seen that."""
     wish, before = Requested(NEW, Wish(0)), Allocated(OLD, ())
@@ -196,7 +248,15 @@ def test_phase_agrees_with_amounts(
     assert now.draining == sum(share.milli for share in (attached.draining if attached else ()))
     if now.phase is Phase.IDLE:
         assert now == Status(Phase.IDLE, None, 0, 0, 0, 0)
+    parked = [share for share in (attached.parked if attached else ()) if not share.kept]
+    assert now.parked == sum(share.milli for share in parked)
+    if now.phase is Phase.PARKED:
+        assert parked
+        assert not any(share.needed for share in parked)
+        assert now.requested <= now.allocated + now.parked
+        assert now.draining == 0
     if now.phase is Phase.READY:
+        assert not parked
         assert now.requested <= now.allocated == now.attached
         assert now.attached or has_some
         assert not any(worker.missing or worker.leaving for worker in workers)
@@ -204,24 +264,26 @@ def test_phase_agrees_with_amounts(
     if now.phase is Phase.WAITING:
         short = now.allocated < now.requested
         hindered = any(worker.hindered and worker.missing for worker in workers)
-        assert short or hindered or (now.requested and allocated and allocated.reason is Reason.PARTIAL), "or memory"
-        has = now.allocated if short or not hindered else now.attached or has_some
+        needed = any(share.needed for share in parked)
+        memory = now.requested and allocated and allocated.reason is Reason.PARTIAL
+        assert short or hindered or needed or memory
+        has = now.allocated if short or needed or not hindered else now.attached or has_some
         lack = Reason.PARTIAL if has else Reason.DEFERRED
         assert now.reason is lack or (now.reason is OVER and allocated and allocated.limit)
     if now.phase is Phase.RELEASING:
-        assert now.requested <= now.allocated
+        assert now.requested <= now.allocated + now.parked
         drains = attached and attached.draining
         more = now.attached > now.allocated or (has_some and not gets_some)
         assert drains or more or any(worker.leaving for worker in workers)
     if now.phase is Phase.ATTACHING:
-        assert now.allocated or gets_some
+        assert now.allocated or gets_some or (now.parked and has_some)
     if now.phase is Phase.PENDING:
         assert requested
         assert now.requested or now.allocated or gets_some or has_some or any(worker.held for worker in workers)
     if now.phase is Phase.REFUSED:
         assert now.reason in (Reason.LIMIT_EXCEEDED, Reason.INFEASIBLE)
         assert not (now.reason is OVER and allocated and allocated.limit)
-    settled = (Phase.IDLE, Phase.READY, Phase.DEGRADED, Phase.REFUSED)
+    settled = (Phase.IDLE, Phase.READY, Phase.PARKED, Phase.DEGRADED, Phase.REFUSED)
     assert now.settled is (now.phase in settled or (now.limited and not now.draining and now.attached == now.allocated))
 
 

@@ -26,7 +26,8 @@ const model = text(128);
 const flag = maybe(boolean, false);
 /** Seconds since 1970: the last that a date can have in Python is in the year 9999. */
 const MAX_TIME = 253_402_300_799;
-const time = nullable(integer(0, MAX_TIME));
+const moment = integer(0, MAX_TIME);
+const time = nullable(moment);
 const processId = integer(0, 2 ** 31 - 1);
 const word = text(64);
 const path = text(4096);
@@ -38,6 +39,7 @@ const PHASES = [
   'Waiting',
   'Attaching',
   'Releasing',
+  'Parked',
   'Ready',
   'Degraded',
   'Refused'
@@ -96,6 +98,19 @@ export interface IGpu {
   readonly idleSince: number | null;
   /** Bytes of a whole GPU that is lent while it rests: the rest is a guest's. Absent: it is not lent. */
   readonly keeps?: number;
+  /** What of it is in host memory. A GPU that is `attaching` with this is parked, or comes back. */
+  readonly parked?: IParkedMemory;
+  /** It was parked, and a program needs it. */
+  readonly returning?: boolean;
+}
+
+/** GPU memory that was moved to host memory. */
+export interface IParkedMemory {
+  readonly bytes: number;
+  /** Seconds since 1970. */
+  readonly since: number;
+  /** About how many seconds the way back takes; `null`: not known. */
+  readonly back: number | null;
 }
 
 const RELATIONS = ['node', 'switch', 'other', 'unknown'] as const;
@@ -166,6 +181,7 @@ export interface IAmounts {
   readonly allocated: number;
   readonly attached: number;
   readonly draining: number;
+  readonly parked?: number;
 }
 
 /** The limit that sets a value. */
@@ -262,7 +278,9 @@ const gpu = record<IGpu>({
   users: maybe(listOf(user, 1024), []),
   strangers: maybe(listOf(stranger, 16), []),
   idleSince: time,
-  keeps: maybe(count)
+  keeps: maybe(count),
+  parked: maybe(record<IParkedMemory>({ bytes: count, since: moment, back: nullable(count) })),
+  returning: maybe(boolean)
 });
 
 const kinds = maybe(listOf(record<IGpuKind>({ model, memory: count, gate: flag }), 256), []);
@@ -320,7 +338,8 @@ const view = record({
     requested: milli,
     allocated: milli,
     attached: milli,
-    draining: milli
+    draining: milli,
+    parked: maybe(milli)
   }),
   requested: nullable(
     record<IRequested>({

@@ -86,7 +86,7 @@ function CardHead({ gpu, trans }: Pick<ICardProps, 'gpu' | 'trans'>): React.JSX.
       <div className="jp-gpu-Card-head">
         <h4>{trans.__('GPU %1', gpu.index)}</h4>
         <span className="jp-gpu-Badge" data-state={gpu.state}>
-          {words.state(gpu.state, trans)}
+          {words.state(gpu, trans)}
         </span>
       </div>
       <p className="jp-gpu-Card-model" title={gpu.uuid}>
@@ -201,7 +201,7 @@ function Row({ gpu, model, trans }: IRowProps): React.JSX.Element {
       <th scope="row" title={gpu.model}>
         {gpu.index}
       </th>
-      <td>{words.state(gpu.state, trans)}</td>
+      <td>{words.state(gpu, trans)}</td>
       <td>{words.percent(load, trans)}</td>
       <td>{words.memory(load, gpu, trans)}</td>
       <td>

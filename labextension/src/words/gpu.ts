@@ -1,7 +1,7 @@
 /** Words of the cards and of the table. Pure. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { IGuestUse, ILoad } from '../api/sample';
-import { GpuState, IGpu, IStranger, IUser } from '../api/view';
+import { IGpu, IStranger, IUser } from '../api/view';
 import { formatBytes, MILLI_PER_GPU } from './quantity';
 import { join, strangerName, userName } from './sentence';
 
@@ -39,10 +39,14 @@ export function guestUse({ busy, memory }: IGuestUse, trans: TranslationBundle):
 }
 
 /** The state in one or two words. */
-export function state(state: GpuState, trans: TranslationBundle): string {
-  switch (state) {
+export function state(gpu: Pick<IGpu, 'state' | 'parked' | 'returning'>, trans: TranslationBundle) {
+  switch (gpu.state) {
     case 'attaching':
-      return trans.__('Attaching');
+      return gpu.parked
+        ? gpu.returning
+          ? trans.__('Coming back')
+          : trans.__('Parked')
+        : trans.__('Attaching');
     case 'attached':
       return trans.__('Attached');
     case 'draining':

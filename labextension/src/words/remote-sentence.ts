@@ -1,7 +1,11 @@
-/** The line of a view with workers on other nodes, or with a GPU that is lent; loaded with the first of them. */
-import { IWorker } from '../api/view';
+/**
+ * The line of a view with workers on other nodes, or with a GPU that is lent, parked or used by strangers; loaded with
+ * the first of them.
+ */
+import { GpuState, IGpu, IWorker } from '../api/view';
+import { inMemory, isAway, wayBack } from './parked';
 import { formatGpus } from './quantity';
-import { gpus, join, learn, Sentence } from './sentence';
+import { gpus, join, learn, Sentence, strangerName } from './sentence';
 
 /** Make the lines from now on. */
 export function speak(): void {
@@ -17,6 +21,9 @@ const isHindered = ({ stage }: IWorker) => stage === 'refused' || stage === 'fai
 const sum = (workers: readonly IWorker[], amount: (worker: IWorker) => number) =>
   workers.reduce((total, worker) => total + amount(worker), 0);
 
+const milli = (gpus: readonly IGpu[]) =>
+  gpus.reduce((total, gpu) => total + (gpu.guest ? 0 : gpu.milli), 0);
+
 class RemoteSentence extends Sentence {
   protected back(): string[] {
     const { trans } = this;
@@ -28,7 +35,52 @@ class RemoteSentence extends Sentence {
       ...(lent.length > 1 ? [trans.__('%1 lent while they rest', this.names(lent))] : []),
       ...(lent.length === 1 ? [trans.__('%1 lent while it rests', this.names(lent))] : [])
     ];
-    return [...this.leaving(), ...whose];
+    return [...this.inMemory(), ...this.leaving(), ...whose, ...this.alsoUsed()];
+  }
+
+  /** Nothing where what is in memory says it all. */
+  protected now(): string {
+    const { phase, amounts } = this.view;
+    return phase === 'Parked' && !amounts.attached && this.away(false).length ? '' : super.now();
+  }
+
+  /** What is in memory, and what of it waits for a GPU. */
+  private inMemory(): string[] {
+    const { trans, view } = this;
+    const [parked, returning] = [this.away(false), this.away(true)];
+    const waits = returning.length && view.phase === 'Waiting';
+    const said = waits ? [trans.__('then %1', wayBack(returning, trans))] : [];
+    if (!parked.length) {
+      return said;
+    }
+    const text = inMemory(parked, Date.now() / 1000, trans);
+    const some = view.amounts.attached || view.phase !== 'Parked';
+    return [
+      ...said,
+      some ? trans.__('%1 parked: %2', this.names(parked), text) : trans.__('parked: %1', text)
+    ];
+  }
+
+  protected memory(line: string): string {
+    const { trans, view } = this;
+    const needed = milli(this.away(true));
+    if (!needed) {
+      return super.memory(line);
+    }
+    const more = this.more(needed, view.amounts.allocated);
+    return trans.__('%1 when you ask for that', more);
+  }
+
+  protected parked(): number {
+    return milli(this.away(false));
+  }
+
+  protected inState(state: GpuState): readonly IGpu[] {
+    return super.inState(state).filter(gpu => !isAway(gpu));
+  }
+
+  private away(returning: boolean): readonly IGpu[] {
+    return this.view.gpus.filter(gpu => isAway(gpu) && !!gpu.returning === returning);
   }
 
   private leaving(): string[] {
@@ -53,15 +105,21 @@ class RemoteSentence extends Sentence {
       ...(own.length ? [this.names(own)] : []),
       ...ready.map(worker => this.on([worker], missing))
     ];
-    if (!starting.length) {
+    const returning = this.away(true);
+    const back = returning.length
+      ? [trans.__('%1: %2', this.names(returning), wayBack(returning, trans))]
+      : [];
+    if (!starting.length && !back.length) {
       return attached.length ? trans.__('attaching %1…', join(attached, trans)) : super.attaching();
     }
     const nodes = this.nodes(starting);
-    const start =
-      starting.length === 1
-        ? trans.__('starting a worker on %1…', nodes)
-        : trans.__('starting workers on %1…', nodes);
-    return attached.length ? trans.__('attaching %1; %2', join(attached, trans), start) : start;
+    const parts = [
+      ...(attached.length ? [trans.__('attaching %1', join(attached, trans))] : []),
+      ...back,
+      ...(starting.length === 1 ? [trans.__('starting a worker on %1', nodes)] : []),
+      ...(starting.length > 1 ? [trans.__('starting workers on %1', nodes)] : [])
+    ];
+    return trans.__('%1…', this.list(parts));
   }
 
   /** The attached amount, and how much of it is on which node. */
@@ -93,6 +151,22 @@ class RemoteSentence extends Sentence {
         ? trans.__('%1 when the worker on %2 can start', more, nodes)
         : trans.__('%1 when the workers on %2 can start', more, nodes);
     return [milli, [when]];
+  }
+
+  private alsoUsed(): string[] {
+    const { trans, view } = this;
+    const shared = view.gpus.filter(gpu => gpu.strangers.length && gpu.state !== 'draining');
+    if (!shared.length || view.phase === 'Releasing') {
+      return [];
+    }
+    const all = shared.flatMap(gpu => gpu.strangers.map(one => strangerName(one, trans)));
+    const who = join(this.few([...new Set(all)]), trans);
+    const which = this.names(shared);
+    return [
+      shared.length === 1
+        ? trans.__('%1 is also used by %2, which did not get it from jupyter-gpu', which, who)
+        : trans.__('%1 are also used by %2, which did not get them from jupyter-gpu', which, who)
+    ];
   }
 
   private nodes(workers: readonly IWorker[]): string {

@@ -86,18 +86,14 @@ export class Sentence {
     protected readonly trans: TranslationBundle
   ) {}
 
-  /** GPUs that are still being given back, and other users of a GPU, are always mentioned. */
+  /** GPUs that are still being given back are always mentioned. */
   text(): string {
     const back = this.back();
-    if (this.view.phase === 'Releasing') {
-      return this.list(back);
-    }
-    const shared = this.view.gpus.filter(gpu => gpu.strangers.length && gpu.state !== 'draining');
-    return this.list([this.now(), ...back, ...(shared.length ? [this.alsoUsed(shared)] : [])]);
+    return this.list(this.view.phase === 'Releasing' ? back : [this.now(), ...back]);
   }
 
   protected list(parts: readonly string[]): string {
-    return parts.reduce((said, next) => this.trans.__('%1; %2', said, next));
+    return parts.filter(Boolean).reduce((said, next) => this.trans.__('%1; %2', said, next));
   }
 
   /** The part that is being given back: never nothing while all that goes on is that. */
@@ -117,7 +113,8 @@ export class Sentence {
     return this.trans.__('%1 of %2 attached', formatGpus(amounts.attached), of);
   }
 
-  private now(): string {
+  /** The part before all others; empty where they say enough. */
+  protected now(): string {
     const { view, trans } = this;
     const { requested, allocated, attached } = view.amounts;
     if (view.phase === 'Degraded') {
@@ -197,10 +194,11 @@ export class Sentence {
     const { view, trans } = this;
     const { position, userLimit: limit } = view;
     const { requested, allocated } = view.amounts;
+    const parked = this.parked();
     const allowed = isLimited(view)
-      ? allocated
+      ? allocated + parked
       : Math.min(requested, limit ? left(limit) : requested);
-    const [missing, rest] = [allowed - allocated, requested - allowed];
+    const [missing, rest] = [allowed - allocated - parked, requested - allowed];
     const place = position ? ordinal(position, trans) : '';
     const line = !position
       ? ''
@@ -208,19 +206,29 @@ export class Sentence {
         ? trans.__(', your server is about %1 in line', place)
         : trans.__(', your server is %1 in line', place);
     const [lost, parts] = this.lost();
-    if (missing) {
+    if (missing > 0) {
       const when =
         missing <= MILLI_PER_GPU ? trans.__('when it is free') : trans.__('when they are free');
-      parts.push(trans.__('%1 %2%3', this.more(missing, allocated), when, line));
+      parts.push(trans.__('%1 %2%3', this.more(missing, allocated + parked), when, line));
     }
     if (limit && rest) {
       parts.push(this.whenRaised(limit, allowed, this.more(rest, allowed)));
     }
     if (!parts.length) {
-      parts.push(`${trans.__('more memory when it is free')}${line}`);
+      parts.push(this.memory(line));
     }
     const have = formatGpus(allocated - lost);
     return trans.__('%1 of %2: %3', have, formatGpus(requested), this.list(parts));
+  }
+
+  /** The line of a wait for memory alone. */
+  protected memory(line: string): string {
+    return `${this.trans.__('more memory when it is free')}${line}`;
+  }
+
+  /** Milli that is parked, so that nothing waits for it. */
+  protected parked(): number {
+    return 0;
   }
 
   /** Milli that the server was given and cannot have now, and when it can. */
@@ -295,16 +303,6 @@ export class Sentence {
       : trans.__('giving back %1: %2 still have %3 open', which, who, this.names(held));
   }
 
-  private alsoUsed(shared: readonly IGpu[]): string {
-    const { trans } = this;
-    const all = shared.flatMap(gpu => gpu.strangers.map(one => strangerName(one, trans)));
-    const who = join(this.few([...new Set(all)]), trans);
-    const which = this.names(shared);
-    return shared.length === 1
-      ? trans.__('%1 is also used by %2, which did not get it from jupyter-gpu', which, who)
-      : trans.__('%1 are also used by %2, which did not get them from jupyter-gpu', which, who);
-  }
-
   protected inState(state: GpuState): readonly IGpu[] {
     return this.view.gpus.filter(gpu => gpu.state === state);
   }
@@ -325,7 +323,7 @@ export class Sentence {
     }
   }
 
-  private few(names: readonly string[]): readonly string[] {
+  protected few(names: readonly string[]): readonly string[] {
     const { trans } = this;
     return names.length <= 3
       ? names

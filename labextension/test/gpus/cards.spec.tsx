@@ -6,6 +6,7 @@ import { IGpu, IStranger } from '../../src/api/view';
 import { Cards, Table } from '../../src/gpus/cards';
 import { History } from '../../src/history/history';
 import { IGpuModel } from '../../src/model/tokens';
+import { state } from '../../src/words/gpu';
 import { share } from '../share';
 
 const NOW = 100_000;
@@ -96,4 +97,13 @@ test.each([
     expect(cards(1000, [], Shown, since)).toContain(`Idle for ${time}: nothing runs on it`);
     expect(cards(1000, [], Shown)).not.toContain('Idle');
   }
+});
+
+test('a GPU that is parked or comes back is called so', () => {
+  const trans = nullTranslator.load('jupyter_gpu');
+  const parked = { bytes: 34 * 2 ** 30, since: NOW, back: 6 };
+  expect(state({ state: 'attaching' }, trans)).toBe('Attaching');
+  expect(state({ state: 'attaching', parked }, trans)).toBe('Parked');
+  expect(state({ state: 'attaching', parked, returning: true }, trans)).toBe('Coming back');
+  expect(state({ state: 'attached', parked }, trans)).toBe('Attached');
 });

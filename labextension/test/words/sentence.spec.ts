@@ -2,6 +2,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { BadAnswerError, RefusedError, UnreachableError } from '../../src/api/request';
 import { parseView } from '../../src/api/view';
 import { explain, sentence } from '../../src/words/sentence';
+import { inMemory } from '../../src/words/parked';
 import { speak } from '../../src/words/remote-sentence';
 import { golden } from '../golden';
 
@@ -11,14 +12,18 @@ const lines = () => cases.map(({ view }) => sentence(parseView(view, 'view'), tr
 const before = lines();
 speak();
 
-test('only lines about other nodes and lent GPUs need the words that are loaded with these', () => {
+test('only lines about other nodes, lent and parked GPUs and strangers need the words that are loaded with these', () => {
   const after = lines();
   const differ = cases
     .filter((_, at) => before[at] !== after[at])
     .map(({ view }) => parseView(view, 'view'));
   expect(differ.length).toBeGreaterThan(0);
   expect(
-    differ.every(view => view.workers.length || view.gpus.some(gpu => gpu.guest || gpu.keeps))
+    differ.every(
+      ({ gpus, workers }) =>
+        workers.length ||
+        gpus.some(gpu => gpu.guest || gpu.keeps || gpu.parked || gpu.strangers.length)
+    )
   ).toBe(true);
 });
 
@@ -52,4 +57,14 @@ test('errors say what to do', () => {
   expect(explain(new RefusedError('LimitExceeded', 'Your limit is 2.', 422), trans)).toBe(
     'Your limit is 2.'
   );
+});
+
+test('a time of today is one of the clock, others have their date', () => {
+  const noon = Date.UTC(2026, 4, 28, 12, 5) / 1000; // the tests run in UTC
+  const parsed = parseView(golden('views').find(c => /next park/.test(c.name))!.view, 'view');
+  const gpus = parsed.gpus
+    .filter(gpu => gpu.parked)
+    .map(gpu => ({ ...gpu, parked: { ...gpu.parked!, since: noon } }));
+  expect(inMemory(gpus, noon + 3600, trans)).toContain(' since 12:05, ');
+  expect(inMemory(gpus, noon + 86400, trans)).toContain(' since 2026-05-28 12:05, ');
 });

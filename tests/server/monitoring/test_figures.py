@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpu.model.annotations import Allocated, Attached, Reason, Requested, Wish
 from jupyter_gpu.model.gpu import DrainingShare, Gpu, GpuShare
+from jupyter_gpu.model.status import Phase
 from jupyter_gpu.model.view import GpuLoad, GpuState, Mode, PodGpu, Sample, View
 from jupyter_gpu.server.monitoring.rules.figures import Figures, families
 from jupyter_gpu.server.monitoring.rules.peaks import TOTALS, Peaks
@@ -72,7 +73,7 @@ def test_figures_use_base_units_and_index_labels() -> None:
     found = values(FULL)
     phases = {name: found.pop(name) for name in tuple(found) if name.startswith("phase")}
     assert {name for name, value in phases.items() if value} == {"phase(Waiting)"}
-    assert len(phases) == 8
+    assert len(phases) == len(Phase)
     assert found == pytest.approx(
         {
             "requested_gpus": 2.5,
