@@ -24,7 +24,7 @@ PARTS = (
     "launches/threads.c", "launches/events.c", "launches/pacing.c", "connection/connection.c", "memory/memory.c",
     "memory/table.c", "memory/allocate.c", "memory/pools.c", "memory/reserves.c", "memory/graphs.c",
     "memory/physical.c", "memory/external.c", "memory/contexts.c", "memory/modules.c", "memory/image.c",
-    "launches/copies.c", "parking/later.c",
+    "launches/copies.c", "parking/later.c", "parking/marks.c", "parking/park.c",
 )  # fmt: skip
 """The sources, in the order in which they are linked."""
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"

@@ -6,6 +6,7 @@
 #include "connection/share.h"
 #include "launches/launches.h"
 #include "memory/memory.h"
+#include "parking/park.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,33 @@ static bool registered;
 
 static int cancels; /* under the lock: the former cancel state of the thread that holds it */
 
+static _Atomic unsigned parking; /* a futex: enum parking */
+
+enum parking gate_parking(void) { return atomic_load_explicit(&parking, memory_order_relaxed); }
+
+void gate_set_parking(enum parking next) {
+    atomic_store(&parking, next);
+    syscall(SYS_futex, &parking, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
+/* Lock the mutex while the entries are open. */
+static void lock_while_open(void) {
+    for (;;) {
+        pthread_mutex_lock(&gate_mutex);
+        unsigned seen = atomic_load_explicit(&parking, memory_order_relaxed);
+        if (seen == CALLS_OPEN) return;
+        pthread_mutex_unlock(&gate_mutex);
+        syscall(SYS_futex, &parking, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    }
+}
+
 void gate_lock(void) {
+    int before = gate_disable_cancel();
+    lock_while_open();
+    cancels = before;
+}
+
+void gate_lock_own(void) {
     int before = gate_disable_cancel();
     pthread_mutex_lock(&gate_mutex);
     cancels = before;
@@ -84,7 +111,7 @@ void share_wait(struct share *share, uint64_t ns) {
     pthread_mutex_unlock(&gate_mutex);
     if (!started) warn_no_thread();
     syscall(SYS_futex, &share->word, FUTEX_WAIT_PRIVATE, word, &most, NULL, 0); /* a signal ends it too: callers check again */
-    pthread_mutex_lock(&gate_mutex);
+    lock_while_open();
     cancels = before;
 }
 
@@ -224,7 +251,7 @@ static bool run_connection(struct share *share) {
     struct reader reader = {.have = 0};
     for (bool heard = false;;) {
         unsigned char bytes[64 * MESSAGE_SIZE];
-        gate_lock();
+        gate_lock_own();
         uint64_t now = now_ns(), lease = lease_tick(share, now), memory = memory_tick(share, now);
         bool is_ours = is_own_socket(share);
         gate_unlock();
@@ -238,7 +265,7 @@ static bool run_connection(struct share *share) {
         ssize_t got = recv(share->socket, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got <= 0) return heard;
-        gate_lock();
+        gate_lock_own();
         bool sound = handle_messages(share, &reader, bytes, (size_t)got, has_hung_up(share->socket));
         gate_unlock();
         if (!sound) return false;
@@ -247,7 +274,7 @@ static bool run_connection(struct share *share) {
 }
 
 static void on_connect(struct share *share, int socket, struct socket_file socket_file) {
-    gate_lock();
+    gate_lock_own();
     bool again = same_socket_file(socket_file, share->socket_file);
     share->socket_file = socket_file;
     share->socket = socket;
@@ -259,7 +286,7 @@ static void on_connect(struct share *share, int socket, struct socket_file socke
 }
 
 static void on_disconnect(struct share *share) {
-    gate_lock();
+    gate_lock_own();
     if (is_own_socket(share)) close(share->socket);
     share->socket = -1;
     lease_on_disconnect(share);
@@ -271,7 +298,7 @@ static void on_disconnect(struct share *share) {
 /* Handle a failed connection (`why`: its errno); return whether the program continues without a server. */
 static bool continues_alone(struct share *share, struct socket_file socket_file, uint64_t when, int why) {
     if (why != ECONNREFUSED || !same_socket_file(socket_file, share->socket_file)) return false;
-    gate_lock();
+    gate_lock_own();
     bool alone = lease_continue_alone(share, when);
     gate_unlock();
     return alone;
@@ -279,7 +306,7 @@ static bool continues_alone(struct share *share, struct socket_file socket_file,
 
 /* Return whether work is still on the GPU: the next server must learn of it as soon as it starts. */
 static bool must_hurry(struct share *share) {
-    gate_lock();
+    gate_lock_own();
     bool drains = lease_is_draining(share);
     gate_unlock();
     return drains;
@@ -331,7 +358,23 @@ static void after_fork(void) {
     }
     window_fork();
     memory_fork();
+    park_fork();
     entries_fork();
+    atomic_store(&parking, CALLS_OPEN);
+}
+
+/* Under the lock. */
+static void end_parked(void) {
+    if (gate_parking() == CALLS_OPEN) return;
+    atomic_store(&ending, true);
+    entries_fail(CUDA_ERROR_DEINITIALIZED);
+    gate_set_parking(CALLS_OPEN);
+}
+
+void gate_end_parked(void) {
+    gate_lock_own();
+    end_parked();
+    gate_unlock();
 }
 
 /* Give the work on the GPU time to finish, because the driver cannot be queried during later exit handlers, which may be
@@ -339,7 +382,9 @@ static void after_fork(void) {
 static void at_exit(void) {
     for (uint64_t latest = now_ns() + END;; nanosleep(&(struct timespec){.tv_nsec = END_POLL}, NULL)) {
         bool busy = false;
-        gate_lock();
+        gate_lock_own();
+        end_parked();
+        if (gate_ending()) break;
         for (int i = 0; i < DEVICES; i++) {
             struct share *share = atomic_load(&shares[i]);
             if (share && lease_end(share)) busy = true;
@@ -373,15 +418,20 @@ void gate_lock_first(void) {
 
 /* Under the lock. The function is looked up, because older C libraries have it in libpthread, which every program that uses a
  * GPU has loaded. */
-static bool start_thread(struct share *share) {
+bool gate_start_thread(void *(*run)(void *), void *data) {
     int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(create))process_symbol("pthread_create");
     sigset_t every, before;
     pthread_t thread;
     sigfillset(&every);
     sigprocmask(SIG_SETMASK, &every, &before); /* signals are for the program's own threads */
-    share->started = create && create(&thread, NULL, connection_thread, share) == 0;
+    bool is_started = create && create(&thread, NULL, run, data) == 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
+    return is_started;
+}
+
+static bool start_thread(struct share *share) {
+    share->started = gate_start_thread(connection_thread, share);
     return share->started;
 }
 
@@ -420,4 +470,10 @@ struct share *share_of(CUdevice device) {
 struct share *share_of_current(void) {
     CUdevice device;
     return directory() && DRIVER(cuCtxGetDevice) && DRIVER(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? share_of(device) : NULL;
+}
+
+void shares_parked(void) {
+    window_parked();
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&shares[i])) lease_parked(atomic_load(&shares[i]));
 }

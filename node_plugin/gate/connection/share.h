@@ -71,6 +71,23 @@ struct share {
 extern pthread_mutex_t gate_mutex;
 void gate_lock(void);
 void gate_unlock(void);
+/* While the driver's entries are shut, threads of the program wait in gate_lock until they are open again. So a thread that is
+ * blocked at an entry never holds the lock, and the gate's own threads take it by this, and call no driver. */
+void gate_lock_own(void);
+enum parking {
+    CALLS_OPEN,
+    CALLS_SHUT, /* calls are blocked */
+    CALLS_QUIET /* and all submitted work has ended */
+};
+enum parking gate_parking(void);
+/* Under the lock, after the entries were shut or opened. */
+void gate_set_parking(enum parking);
+/* Under the lock, once all submitted work has ended: count it as completed, and give all leases back. */
+void shares_parked(void);
+/* Under the lock: start a thread of the gate. Return whether that was possible. */
+bool gate_start_thread(void *(*run)(void *), void *data);
+/* In a handler of exit: if the process is parked, let all calls fail, as after the end of the driver, so that nothing waits. */
+void gate_end_parked(void);
 /* Disable cancellation of this thread (pthread_cancel) while it holds the lock or is counted somewhere; restore the former
  * state. */
 int gate_disable_cancel(void);

@@ -13,16 +13,21 @@
 #define USED(U) \
     U(cuCtxGetCurrent, (CUcontext *)) U(cuCtxGetDevice, (CUdevice *)) U(cuCtxPushCurrent_v2, (CUcontext)) \
     U(cuCtxPopCurrent_v2, (CUcontext *)) U(cuStreamGetCtx, (CUstream, CUcontext *)) \
-    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamQuery, (CUstream)) U(cuStreamGetFlags, (CUstream, unsigned *)) \
+    U(cuStreamIsCapturing, (CUstream, int *)) U(cuStreamGetFlags, (CUstream, unsigned *)) \
     U(cuThreadExchangeStreamCaptureMode, (int *)) \
     U(cuDriverGetVersion, (int *)) U(cuDeviceGetUuid, (unsigned char *, CUdevice)) U(cuEventCreate, (CUevent *, unsigned)) \
-    U(cuEventRecord, (CUevent, CUstream)) U(cuEventQuery, (CUevent)) \
-    U(cuEventElapsedTime, (float *, CUevent, CUevent)) \
+    U(cuEventRecord, (CUevent, CUstream)) \
     U(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *)) U(cuDeviceGetAttribute, (int *, int, CUdevice)) \
     U(cuCtxGetLimit, (size_t *, int)) U(cuMemAdvise, (CUdeviceptr, size_t, int, CUdevice)) \
     U(cuMemPoolGetAttribute, (CUmemoryPool, int, void *)) U(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice)) \
     U(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice)) U(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *)) \
-    U(cuStreamGetCaptureInfo_v2, (CUstream, int *, uint64_t *, CUgraph *, void *, void *))
+    U(cuStreamGetCaptureInfo_v2, (CUstream, int *, uint64_t *, CUgraph *, void *, void *)) \
+    U(cuCheckpointProcessLock, (int, const uint64_t *)) U(cuCheckpointProcessCheckpoint, (int, const uint64_t *)) \
+    U(cuCheckpointProcessRestore, (int, const uint64_t *)) U(cuCheckpointProcessUnlock, (int, const uint64_t *)) \
+    U(cuCheckpointProcessGetState, (int, int *))
+/* U: the same for functions that it also intercepts. */
+#define USED_GATED(U) \
+    U(cuStreamQuery, (CUstream)) U(cuEventQuery, (CUevent)) U(cuEventElapsedTime, (float *, CUevent, CUevent))
 
 #define NAME_GATED(symbol, name, since, per_thread) AT_##symbol,
 #define NAME_USED(symbol, arguments) AT_##symbol,
@@ -31,7 +36,7 @@ enum driver_function { GATED(NAME_GATED) GATED_COUNT, BEFORE_USED = GATED_COUNT 
 #undef NAME_USED
 
 #define TYPE_USED(symbol, arguments) typedef CUresult(*type_of_##symbol) arguments;
-USED(TYPE_USED)
+USED(TYPE_USED) USED_GATED(TYPE_USED)
 #undef TYPE_USED
 
 /* Return the entry that leads to the driver's own function. Like every entry, it waits while calls are blocked (entries.c). If

@@ -21,6 +21,7 @@
 #define _GNU_SOURCE
 #include "driver/driver.h"
 #include "parking/later.h"
+#include "parking/marks.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -33,6 +34,8 @@ _Static_assert((int)FUNCTION_COUNT <= STUBS, "more functions than stubs");
 enum { /* MEMBARRIER_CMD_… */
     BARRIER_EVERYWHERE = 1, BARRIER = 8, REGISTER_BARRIER = 16, RESTART = 128, REGISTER_RESTART = 256
 };
+
+#define NOBODY UINT32_MAX /* no thread's number */
 
 extern const char gate_blocked[];
 extern void *_Atomic gate_slots[ENTRIES];
@@ -65,6 +68,7 @@ static void *_Atomic targets[ENTRIES]; /* of an open slot; NULL: not known yet, 
 static _Atomic bool known;
 static _Atomic unsigned blocker; /* the thread that may still enter; 0: all may */
 static _Atomic int allowed;      /* enum allowed, for the others */
+static _Atomic CUresult failure; /* what all calls return, if they are blocked by NOBODY */
 static _Atomic unsigned changes; /* a futex: how often these two have changed */
 static _Atomic bool measured;    /* calls of class PASS may pass, with this driver */
 static _Atomic unsigned unblocking; /* number of threads that are opening slots */
@@ -98,6 +102,8 @@ static unsigned this_thread(void) { return (unsigned)syscall(SYS_gettid); }
 static CUresult not_supported(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
 static CUresult succeeded(void) { return CUDA_SUCCESS; }
+
+static CUresult failing(void) { return atomic_load(&failure); }
 
 static void *blocked_at(unsigned number) { return (void *)(gate_blocked + (size_t)ENTRY_SIZE * number); }
 
@@ -150,14 +156,15 @@ static void load_driver(void) {
     open_slots(0, ENTRIES);
 }
 
-/* Return where a call goes while calls are blocked; NULL: it has to wait. Of the gate's own calls none is answered. */
+/* Return where a call goes while calls are blocked; NULL: it has to wait. The gate's own calls are made by threads that were on
+ * their way through the gate. */
 static void *allowed_way(unsigned number, const uint64_t arguments[2]) {
     int what = atomic_load(&allowed);
     bool own = number >= FIRST_STUB;
     unsigned named = own ? entry_of[number - FIRST_STUB] : number;
     int class = named < NAMED ? class_of[named] : CLASS_WORK;
     if (class == CLASS_PASS && what == ALLOW_PARKED && atomic_load(&measured)) return atomic_load(&targets[number]);
-    if (class == CLASS_ANSWER && what != ALLOW_NOTHING && !own) return (void *)succeeded;
+    if (class == CLASS_ANSWER && what != ALLOW_NOTHING) return (void *)succeeded;
     if (class == CLASS_LATER && what == ALLOW_PARKED && !own && later_keep(number, arguments)) return (void *)succeeded;
     return NULL;
 }
@@ -168,9 +175,12 @@ static void *way(unsigned number, const uint64_t arguments[2]) {
     for (;;) {
         unsigned seen = atomic_load(&changes), by = atomic_load(&blocker);
         if (!by) return entry_at(number);
+        if (by == NOBODY) return (void *)failing;
         void *to = by == this_thread() ? atomic_load(&targets[number]) : allowed_way(number, arguments);
         if (to) return to;
+        unsigned marked = mark_pause();
         syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+        mark_resume(marked);
     }
 }
 
@@ -223,11 +233,17 @@ void entries_allow(enum allowed what) {
     changed();
 }
 
+void entries_fail(CUresult code) {
+    atomic_store(&failure, code);
+    atomic_store(&blocker, NOBODY);
+    changed();
+}
+
 void entries_fork(void) {
     atomic_store(&unblocking, 0);
     atomic_store(&armed, false); /* another thread may have been arming the entries */
     later_fork();
-    if (atomic_load(&blocker)) entries_unblock(); /* the thread that blocked calls does not exist in the child */
+    if (atomic_load(&blocker)) entries_fail(CUDA_ERROR_NOT_INITIALIZED); /* as the driver does in a child */
 }
 
 /* --- arming ------------------------------------------------------------------------------------------------------- */

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "driver/cuda.h"
+
 #define F(base, suffix, since, class) ENTRY_##base##suffix,
 enum {
 #include "driver/functions.def"
@@ -40,7 +42,7 @@ static inline void *entry_at(unsigned number) { return (void *)(gate_entries + (
 void *entry_for(const char *name, int version, uint64_t flags, void *found);
 /* Block the driver: after this returns true, no other thread enters it, and calls wait until entries_unblock. False: blocking
  * is not possible here, and nothing is blocked. Take the gate's lock first, and hold it until entries_unblock; otherwise a
- * blocked thread may hold it. */
+ * blocked thread may hold it. (The gate's own threads then release it, see gate_set_parking.) */
 bool entries_block(void);
 void entries_unblock(void);
 /* While calls are blocked: from now on those are done all the same that need no GPU. Call it from the thread that blocked them. */
@@ -50,6 +52,8 @@ enum allowed {
     ALLOW_PARKED   /* and the GPU is parked: those of class PASS pass, those of class LATER are kept for later_run */
 };
 void entries_allow(enum allowed);
+/* While calls are blocked: all of them return that error from now on, for ever. */
+void entries_fail(CUresult);
 /* Arm the entries: the next call that is use of the GPU will be noticed, which costs that call some µs and all others nothing.
  * Return whether there was one since they were last armed, or cannot be told. One thread at a time. */
 bool entries_arm(void);

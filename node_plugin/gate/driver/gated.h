@@ -48,7 +48,15 @@
     G(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0) \
     G(cuMemGetInfo, "cuMemGetInfo", 2000, 0) G(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0) \
     G(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0) G(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0) \
-    GATED_MEMORY(G) GATED_COPIES(G)
+    GATED_MEMORY(G) GATED_COPIES(G) GATED_ENDS(G)
+
+/* Whether submitted work has ended. */
+#define GATED_ENDS(G) \
+    G(cuStreamQuery, "cuStreamQuery", 2000, 0) G(cuStreamQuery_ptsz, "cuStreamQuery", 7000, 1) \
+    G(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0) G(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 1) \
+    G(cuEventQuery, "cuEventQuery", 2000, 0) G(cuEventSynchronize, "cuEventSynchronize", 2000, 0) \
+    G(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0) G(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0) \
+    G(cuEventElapsedTime, "cuEventElapsedTime", 2000, 0) G(cuEventElapsedTime_v2, "cuEventElapsedTime", 12080, 0)
 
 /* Memory other than plain allocations. */
 #define GATED_MEMORY(G) \

@@ -14,7 +14,7 @@ static bool allowed;
 
 void window_allow_driver(bool may) { allowed = may; }
 
-bool driver_is_usable(void) { return allowed || !gate_ending(); }
+bool driver_is_usable(void) { return allowed || (!gate_ending() && gate_parking() == CALLS_OPEN); }
 
 bool context_enter(CUcontext context, int *mode) {
     if (!context || DRIVER(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return false;

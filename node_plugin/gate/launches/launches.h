@@ -26,6 +26,10 @@ void lease_settle(struct share *share);
 /* Under the lock: do what is due; return the ns after which to call again at the latest. */
 uint64_t lease_tick(struct share *share, uint64_t now);
 
+/* Under the lock: all work of the process has ended, and none can follow: give the lease back. */
+void lease_parked(struct share *share);
+/* Under the lock: count all launches as completed. */
+void window_parked(void);
 void window_fork(void);
 
 #endif

@@ -168,14 +168,15 @@ void lease_on_message(struct share *share, struct message message, uint64_t now,
 
 /* At exit the gate's thread cannot query the driver; it reports the last known state to a server that starts then. */
 bool lease_is_draining(struct share *share) {
+    if (gate_parking() == CALLS_QUIET) return false;
     return atomic_load(&share->running) || (gate_ending() ? share->may_be_busy : window_busy(share, true));
 }
 
 void lease_on_connect(struct share *share, bool again) {
-    bool keeps = lease_is_draining(share) || now_ns() < atomic_load(&share->until);
+    bool keeps = lease_is_draining(share) || (gate_parking() != CALLS_QUIET && now_ns() < atomic_load(&share->until));
     if (!again) share->whole = false;
     share->number = share->returned = 0;
-    if (keeps || share->waiters) ask(share, keeps);
+    if (keeps || (share->waiters && gate_parking() == CALLS_OPEN)) ask(share, keeps);
 }
 
 void lease_on_disconnect(struct share *share) {
@@ -206,7 +207,8 @@ bool lease_is_alone(const struct share *share) {
 /* Give back the lease, as all launched work has ended; report how much more is wanted. */
 static void give_back(struct share *share) {
     uint64_t wanted = 0;
-    if (share->waiters || atomic_load(&share->throttled)) { /* a throttled thread has not noticed yet that no launch may pass */
+    bool wants = gate_parking() == CALLS_OPEN && (share->waiters || atomic_load(&share->throttled));
+    if (wants) { /* a throttled thread has not noticed yet that no launch may pass */
         wanted = 1 + (share->burst > share->demand ? (share->burst - share->demand) / 1000 : 0);
         share->stage = ASKED;
     } else {
@@ -274,6 +276,13 @@ static uint64_t closing(struct share *share, uint64_t now) {
     return FOREVER;
 }
 
+/* Threads that stopped at their entries count as running, and launch without a lease after the return: one launch each. */
+void lease_parked(struct share *share) {
+    stop_launches(share);
+    share->whole = false;
+    if (share->stage == HELD || share->stage == CLOSING) give_back(share);
+}
+
 /* Return whether the program has done about as much work as usual before it becomes idle. */
 static bool at_usual_end(const struct share *share) {
     uint64_t tolerance = share->burst / 8;
@@ -303,6 +312,10 @@ void lease_settle(struct share *share) {
 uint64_t lease_tick(struct share *share, uint64_t now) {
     if (gate_ending()) { /* the end of the process, or a thread that still launches, gives it back */
         if (share->stage == CLOSING) report_draining(share, now + LATE);
+        return FOREVER;
+    }
+    if (gate_parking() == CALLS_QUIET) {
+        lease_parked(share); /* it may have been granted meanwhile */
         return FOREVER;
     }
     if (share->stage == CLOSING) return closing(share, now);

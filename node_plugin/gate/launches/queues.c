@@ -166,6 +166,21 @@ void window_after_context_end(CUcontext context, bool gone) {
     }
 }
 
+void window_parked(void) {
+    for (struct queue *queue = queues; queue; queue = queue->next_of_all) {
+        uint64_t launched = atomic_load(&queue->launched);
+        if (queue->owner) queue->owner->ended += atomic_load(&queue->pending);
+        atomic_store(&queue->pending, 0);
+        atomic_store(&queue->open, 0);
+        atomic_store(&queue->queued, 0);
+        atomic_store(&queue->covered, launched);
+        atomic_store(&queue->completed, launched);
+        atomic_store(&queue->uncovered_since, 0);
+        atomic_store(&queue->next_at, 0);
+        queue->launched_seen = queue->handed_over = launched;
+    }
+}
+
 void window_fork(void) {
     for (int i = 0; i < BUCKETS; i++) atomic_store(&buckets[i], NULL);
     queues = NULL;

@@ -19,7 +19,7 @@ struct queue *threads_own_queues(void) { return atomic_load_explicit(&has_key, m
 long threads_number(void) { return syscall(SYS_gettid); }
 
 static void thread_ended(void *first) {
-    gate_lock();
+    gate_lock_own(); /* it calls no driver, and is not to wait while the process is parked */
     for (struct queue *queue = first, *next; queue; queue = next) {
         next = queue->next;
         queue_hand_over(queue);

@@ -114,6 +114,7 @@ static enum work left_on(struct queue *queue, bool shut, bool moved) {
 }
 
 enum work window_busy(struct share *share, bool closed) {
+    if (gate_parking() == CALLS_QUIET) return NONE;
     enum work work = driver_is_usable() ? NONE : BUSY; /* without the driver, only the end of the process tells */
     bool shut = !atomic_load(&share->until);
     for (struct queue *queue = queues; queue; queue = queue->next_of_all) {

@@ -123,7 +123,8 @@ bool queue_hand_over(struct queue *queue);
 
 /* --- events.c: under the lock ------------------------------------------------------------------------------------- */
 
-/* Return whether the driver may be called: at exit it may shut down at any moment, except in a thread that itself launches. */
+/* Return whether the driver may be called: not while the process is parked. At exit it may shut down at any moment, except in a
+ * thread that itself launches. */
 bool driver_is_usable(void);
 /* Make a context current, in the relaxed capture mode; restore both. */
 bool context_enter(CUcontext context, int *mode);

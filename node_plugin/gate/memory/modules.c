@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "memory/image.h"
 #include "memory/counting.h"
+#include "parking/marks.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -44,7 +45,7 @@ CUresult GATE(cuModuleLoadDataEx)(CUmodule *to, const void *image, unsigned coun
 
 CUresult GATE(cuModuleUnload)(CUmodule module) {
     struct entry *entry = memory_remove(MODULE, (uint64_t)module);
-    return memory_after_free(entry, REAL(cuModuleUnload)(module));
+    return memory_after_free(entry, MARKED(REAL(cuModuleUnload)(module)));
 }
 
 /* A library belongs to no context: it counts on the device that is current when it is loaded. */

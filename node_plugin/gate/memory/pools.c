@@ -1,5 +1,6 @@
 /* Stream-ordered allocation from pools; in a captured stream, the memory belongs to the graph. */
 #include "memory/counting.h"
+#include "parking/marks.h"
 
 static CUstream plain(CUstream stream) { return stream ? stream : STREAM_LEGACY; }
 
@@ -10,7 +11,7 @@ static CUstream own(CUstream stream) { return stream ? stream : STREAM_PER_THREA
     CUgraph graph = graph_of_stream(on); \
     struct claim claimed = graph ? (struct claim){.share = NULL} : reserve_claim(pool, size); \
     if (claimed.refused) return CUDA_ERROR_OUT_OF_MEMORY; \
-    CUresult result = REAL(symbol)(__VA_ARGS__); \
+    CUresult result = MARKED(REAL(symbol)(__VA_ARGS__)); \
     return allocated(&claimed, graph, result, to, size)
 
 static CUresult allocated(struct claim *claimed, CUgraph graph, CUresult result, const CUdeviceptr *to, uint64_t size) {

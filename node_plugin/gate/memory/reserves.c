@@ -5,6 +5,7 @@
  * the limit, and nothing more is granted then. Memory that a pool keeps above its threshold does not count, as it is released
  * at the program's next synchronization. */
 #include "memory/counting.h"
+#include "parking/marks.h"
 
 #include <stdlib.h>
 
@@ -244,7 +245,7 @@ CUresult GATE(cuMemPoolDestroy)(CUmemoryPool pool) {
     gate_lock_first();
     struct reserve *reserve = begin_destroy(pool);
     gate_unlock();
-    CUresult result = REAL(cuMemPoolDestroy)(pool);
+    CUresult result = MARKED(REAL(cuMemPoolDestroy)(pool));
     if (!reserve) return result;
     gate_lock();
     reserve->ends = false;
