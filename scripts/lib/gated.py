@@ -94,6 +94,12 @@ KINDS = (
         "watched: what was launched before is waited for",
         ours=True,
     ),
+    Kind(
+        "Questions whether work has ended, waits for it",
+        r"cu(Stream|Event)Query|cu(Stream|Event|Ctx)Synchronize|cuEventElapsedTime",
+        "watched: they pass, and none is under way while a GPU is parked",
+        ours=True,
+    ),
     Kind("The first look for GPUs, look-ups", r"cuInit|cuGetProcAddress", "watched", ours=True),
     Kind("Waits in a stream", r"cuStreamWait\w*|cuWaitExternal\w*|cuSignalExternal\w*", "not: no work"),
     Kind("Functions of the host in a stream", r"cuLaunchHostFunc|cuStreamAddCallback", "not: they run on the CPU"),

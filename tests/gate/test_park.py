@@ -15,6 +15,7 @@ from .building import GATE, Built, build_entries
 from .place import GPU, MIB, Place, Program
 from .standin.board import Board
 from .standin.clients import BINDINGS, ROOT, python_of
+from .standin.test_parked_calls import MEASURED
 from .stub import Connection
 
 QUICK = {f"JUPYTER_GPU_STANDIN_PARK_{name}": "0" for name in ("BASE", "IN", "OUT")}
@@ -159,6 +160,18 @@ def test_thread_that_does_not_leave_the_driver_is_waited_for(parks: list[str], e
         ]
 
 
+def test_every_call_that_ends_a_parked_process_is_marked() -> None:
+    """In all its forms, around the driver's function alone."""
+    listed = re.findall(r"F\((\w+), (\w*), \d+, \w+\)", (GATE / "driver" / "functions.def").read_text())
+    ends = {name for name, (*_, parked) in MEASURED.items() if parked == "ends"}
+    sources = "".join(path.read_text() for path in sorted(GATE.glob("*/*.c")))
+    marked = set(re.findall(r"MARKED\(REAL\((\w+)\)", sources)) | set(
+        re.findall(r" ALLOCATE\((\w+), ", (GATE / "memory" / "pools.c").read_text())
+    )
+    assert "MARKED(REAL(symbol)" in (GATE / "memory" / "pools.c").read_text()
+    assert marked - {"symbol"} == {name + end for name, end in listed if name in ends}
+
+
 def _words(line: str) -> str:
     state, step, code = line.split()
     return f"{STATES[int(state)]} {STEPS[int(step)]} {code}"
@@ -179,6 +192,19 @@ def test_exit_does_not_wait(parks: list[str], env: dict[str, str]) -> None:
     assert codes == "4 4 4 4"
 
 
+def test_ends_at_any_moment(parks: list[str], env: dict[str, str]) -> None:
+    """Threads call, and one parks all the time: the process ends by itself, at whatever step."""
+    for us in range(500, 20_500, 1000):
+        with Program([*parks, "leaves", str(us), "0"], env) as program:
+            program.lines()
+
+
+def test_forks_at_any_moment(parks: list[str], env: dict[str, str]) -> None:
+    """Each child gets errors from its calls at once, and ends."""
+    with Program([*parks, "leaves", "0", "100"], env) as program:
+        program.lines()
+
+
 def test_python_ends_while_parked(env: dict[str, str]) -> None:
     """At once, also with a thread that waits."""
     threads = "threading.Thread(target=lambda: raw('cuMemAlloc_v2', ctypes.byref(ctypes.c_uint64()), 4096), daemon=True)"
@@ -186,6 +212,17 @@ def test_python_ends_while_parked(env: dict[str, str]) -> None:
     parked, when = _said(env, text)
     assert parked == "PARKED CHECKPOINT 0"
     assert time.monotonic() - float(when) < 5
+
+
+@pytest.mark.parametrize("name", ["lock-hang", "checkpoint-hang"])
+def test_python_ends_while_a_step_hangs(env: dict[str, str], name: str) -> None:
+    """The driver's call is left behind."""
+    text = f"{CALLS}\nfault({name!r})\nsay(park(wait=100))\nsay(time.monotonic())"
+    with _program(env, text) as program:
+        assert program.line().endswith("late")
+        when = float(program.line())
+        assert program.process.wait(60) == 0
+    assert time.monotonic() - when < 5
 
 
 @pytest.mark.parametrize(
@@ -333,6 +370,35 @@ say(back())
         connection.grant()
         assert {program.line(), program.line()} == {"RUNNING UNLOCK 0", "launched again"}
         until(lambda: place.launches() == 2)
+
+
+def test_thread_that_waited_for_a_lease_asks_again_at_once(place: Place, env: dict[str, str]) -> None:
+    """Its lease came while the process was parked, and was given back."""
+    text = f"""{CALLS}
+work = kernel("work_us1000")
+def works():
+    call("cuCtxSetCurrent", context)
+    launch(work)
+threading.Thread(target=works).start()
+input()
+say(park())
+input()
+begin = time.monotonic()
+say(back())
+while threading.active_count() > 1: time.sleep(0.001)
+say(time.monotonic() - begin < 0.5)
+"""
+    with place.stub() as stub, _program(env | place.env(), text) as program:
+        connection = stub.accept()
+        connection.expect(Ask)
+        program.tell("")
+        assert program.line() == "PARKED CHECKPOINT 0"
+        lease = connection.grant()
+        assert connection.expect(Done, lambda done: done.number == lease).want is None
+        program.tell("")
+        connection.expect(Ask)
+        connection.grant()
+        assert [program.line(), program.line()] == ["RUNNING UNLOCK 0", "True"]
 
 
 def test_server_that_starts_anew_hears_of_no_use(place: Place, env: dict[str, str]) -> None:

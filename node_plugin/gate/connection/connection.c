@@ -423,6 +423,7 @@ bool gate_start_thread(void *(*run)(void *), void *data) {
         (__typeof__(create))process_symbol("pthread_create");
     sigset_t every, before;
     pthread_t thread;
+    register_once();
     sigfillset(&every);
     sigprocmask(SIG_SETMASK, &every, &before); /* signals are for the program's own threads */
     bool is_started = create && create(&thread, NULL, run, data) == 0;
@@ -476,4 +477,9 @@ void shares_parked(void) {
     window_parked();
     for (int i = 0; i < DEVICES; i++)
         if (atomic_load(&shares[i])) lease_parked(atomic_load(&shares[i]));
+}
+
+void shares_open(void) {
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&shares[i])) share_changed(atomic_load(&shares[i]));
 }

@@ -90,6 +90,7 @@ static void open_calls(void) {
     if (!gate_ending()) {
         entries_unblock();
         gate_set_parking(CALLS_OPEN);
+        shares_open();
     }
     gate_unlock();
 }
@@ -117,8 +118,10 @@ static CUresult lock_driver(unsigned ms) {
     CUresult code = NEWER(cuCheckpointProcessLock)(getpid(), (const uint64_t[8]){ms});
     if (code == CUDA_SUCCESS) {
         gate_lock_own();
-        shares_parked();
-        gate_set_parking(CALLS_QUIET);
+        if (!gate_ending()) {
+            gate_set_parking(CALLS_QUIET);
+            shares_parked();
+        }
         gate_unlock();
         entries_allow(ALLOW_ANSWERS);
     }

@@ -4,6 +4,7 @@
  *     parks inside                a thread is in a call that would end the process: print the answers until it leaves, and then
  *     parks exit                  end while parked, with threads that wait and handlers that call
  *     parks thread                a thread with work in its own default stream ends while parked
+ *     parks leaves US FORKS       threads call, one parks and returns in a loop, children are forked; then end, wherever that is
  *     parks rate TIMES            print the ns of a query by its entry, and directly
  */
 #define _GNU_SOURCE
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,8 +36,11 @@ CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsi
 static CUcontext context;
 static CUfunction kernel;
 
+static _Atomic bool leaving; /* calls may fail */
+
 static void need(int fine, int line) {
     if (fine) return;
+    while (leaving) pause();
     fprintf(stderr, "parks.c: line %d\n", line);
     _exit(3);
 }
@@ -203,6 +208,34 @@ static void thread_ends(void) {
     print(back());
 }
 
+static void *parks(void *unused) {
+    struct park_answer answer;
+    while (!over) {
+        NEED(jupyter_gpu_park(2000, PATIENCE, &answer) == 0);
+        NEED(jupyter_gpu_return(0, PATIENCE, &answer) == 0 && answer.state == PARK_RUNNING);
+    }
+    return unused;
+}
+
+/* A child that was forked at any moment gets an error, and ends. */
+static void fork_one(void) {
+    int status;
+    CUdeviceptr own;
+    pid_t child = fork();
+    if (!child) _exit(cuMemAlloc_v2(&own, BYTES) == CUDA_ERROR_NOT_INITIALIZED && cuStreamQuery(NULL) ? 0 : 1);
+    NEED(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void leaves(long us, long forks) {
+    pthread_t thread;
+    for (long i = 0; i < 8; i++) pthread_create(&thread, NULL, works, (void *)i);
+    pthread_create(&thread, NULL, parks, NULL);
+    for (long i = 0; i < forks; i++, nap(100000)) fork_one();
+    nap(us * 1000);
+    leaving = true;
+    exit(0);
+}
+
 /* --- cost --------------------------------------------------------------------------------------------------------- */
 
 static double each(CUresult (*call)(CUstream), long times) {
@@ -231,6 +264,7 @@ int main(int count, char **arguments) {
     else if (strcmp(arguments[1], "inside") == 0) is_inside();
     else if (strcmp(arguments[1], "exit") == 0) ends();
     else if (strcmp(arguments[1], "thread") == 0) thread_ends();
+    else if (strcmp(arguments[1], "leaves") == 0) leaves(first, second);
     else rate(first);
     return 0;
 }
