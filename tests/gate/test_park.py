@@ -160,6 +160,13 @@ def test_thread_that_does_not_leave_the_driver_is_waited_for(parks: list[str], e
         ]
 
 
+def test_thread_that_waits_at_an_entry_is_not_waited_for(parks: list[str], env: dict[str, str]) -> None:
+    """It may be on its way to such a call, and is in none."""
+    with Program([*parks, "waiting"], env) as program:
+        parked, back = "PARKED CHECKPOINT 0", "RUNNING UNLOCK 0"
+        assert [_words(line) for line in program.lines()] == [parked, back, parked]
+
+
 def test_every_call_that_ends_a_parked_process_is_marked() -> None:
     """In all its forms, around the driver's function alone."""
     listed = re.findall(r"F\((\w+), (\w*), \d+, \w+\)", (GATE / "driver" / "functions.def").read_text())
@@ -207,7 +214,9 @@ def test_forks_at_any_moment(parks: list[str], env: dict[str, str]) -> None:
 
 def test_python_ends_while_parked(env: dict[str, str]) -> None:
     """At once, also with a thread that waits."""
-    threads = "threading.Thread(target=lambda: raw('cuMemAlloc_v2', ctypes.byref(ctypes.c_uint64()), 4096), daemon=True)"
+    threads = (
+        "threading.Thread(target=lambda: raw('cuMemAlloc_v2', ctypes.byref(ctypes.c_uint64()), 4096), daemon=True)"
+    )
     text = f"{CALLS}\nsay(park())\n{threads}.start()\ntime.sleep(0.1)\nsay(time.monotonic())"
     parked, when = _said(env, text)
     assert parked == "PARKED CHECKPOINT 0"
@@ -242,7 +251,9 @@ def test_park_that_fails_changes_nothing(env: dict[str, str], name: str, answers
 @pytest.mark.parametrize(("name", "step"), [("lock-hang", "LOCK"), ("checkpoint-hang", "CHECKPOINT")])
 def test_step_that_hangs_is_told(env: dict[str, str], name: str, step: str) -> None:
     """Who has asked is told after its time, and so is who asks again; it goes on when the driver does."""
-    text = f"{CALLS}\nfault({name!r})\nsay(park(wait=300))\nsay(back(wait=300))\nfault('')\nwhile 'late' in park(): pass\n"
+    text = (
+        f"{CALLS}\nfault({name!r})\nsay(park(wait=300))\nsay(back(wait=300))\nfault('')\nwhile 'late' in park(): pass\n"
+    )
     with _program(env, f"{text}say(park(), back(), read())") as program:
         assert [program.line(), program.line()] == [f"RUNNING {step} 0 late"] * 2
         assert program.line() == "PARKED CHECKPOINT 0 RUNNING UNLOCK 0 there"
@@ -287,8 +298,14 @@ say(codes, read(), raw("cuStreamQuery", 0), raw("cuCtxGetCurrent", ctypes.byref(
 
 def test_error_of_the_system_is_final_the_second_time(env: dict[str, str]) -> None:
     """It may pass, so the return is tried again once."""
-    text = f"{CALLS}\nsay(park())\nfault('restore-304')\nbegin = time.monotonic()\nsay(back(), time.monotonic() - begin > 0.9)"
-    assert _said(env, f"{text}\nsay(read())") == ["PARKED CHECKPOINT 0", "LOST RESTORE 304 True", "999"]
+    text = f"""{CALLS}
+say(park())
+fault("restore-304")
+begin = time.monotonic()
+say(back(), time.monotonic() - begin > 0.9)
+say(read())
+"""
+    assert _said(env, text) == ["PARKED CHECKPOINT 0", "LOST RESTORE 304 True", "999"]
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])

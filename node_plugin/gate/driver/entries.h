@@ -41,8 +41,8 @@ static inline void *entry_at(unsigned number) { return (void *)(gate_entries + (
 /* Return the entry to hand out instead of `found`, the result of a lookup of that name. */
 void *entry_for(const char *name, int version, uint64_t flags, void *found);
 /* Block the driver: after this returns true, no other thread enters it, and calls wait until entries_unblock. False: blocking
- * is not possible here, and nothing is blocked. Take the gate's lock first, and hold it until entries_unblock; otherwise a
- * blocked thread may hold it. (The gate's own threads then release it, see gate_set_parking.) */
+ * is not possible here, and nothing is blocked. Take the gate's lock first; otherwise a blocked thread may hold it. Hold it
+ * until entries_unblock, or keep threads of the program from taking it (gate_set_parking). */
 bool entries_block(void);
 void entries_unblock(void);
 /* While calls are blocked: from now on those are done all the same that need no GPU. Call it from the thread that blocked them. */

@@ -26,7 +26,7 @@
 
 #define MS 1000000ull
 enum { LEAVE = 50, DRAIN = 1000, FIRST_RETRY = 100, MOST_RETRY = 2000, AGAIN = 1000 }; /* ms */
-enum { LOCKED = 1 };                                                                   /* the driver's state of a process */
+enum { RUNNING, LOCKED }; /* the driver's states of a process */
 
 static const uint64_t nothing[8]; /* the arguments of a step */
 
@@ -148,28 +148,31 @@ static bool is_in_state(int wanted) {
 /* Unlock the driver and let calls pass again; without that nothing of the program could go on. */
 static bool go_on(void) {
     CUresult code = NEWER(cuCheckpointProcessUnlock)(getpid(), nothing);
-    if (code == CUDA_SUCCESS || is_in_state(0)) open_calls();
+    if (code == CUDA_SUCCESS || is_in_state(RUNNING)) open_calls();
     else lose();
     return now.state != PARK_LOST;
 }
 
-/* Try to restore, while the GPU cannot be opened again and again. An error of the system may pass, once. */
+static CUresult try_to_restore(void) {
+    entries_allow(ALLOW_ANSWERS);
+    CUresult code = NEWER(cuCheckpointProcessRestore)(getpid(), nothing);
+    if (code == CUDA_ERROR_ILLEGAL_STATE && is_in_state(LOCKED)) code = CUDA_SUCCESS;
+    if (code != CUDA_SUCCESS) entries_allow(ALLOW_PARKED);
+    return code;
+}
+
+/* Restore; try again while the GPU cannot be opened, and once after an error of the system, which may pass. */
 static CUresult restore(unsigned retry_ms) {
-    uint64_t since = begin(PARK_RESTORE), end = now_ns() + retry_ms * MS, wait = FIRST_RETRY;
-    CUresult code = CUDA_SUCCESS;
-    for (bool again = true;; pause_ns(wait * MS)) {
-        entries_allow(ALLOW_ANSWERS);
-        code = NEWER(cuCheckpointProcessRestore)(getpid(), nothing);
-        if (code == CUDA_ERROR_ILLEGAL_STATE && is_in_state(LOCKED)) code = CUDA_SUCCESS;
-        if (code == CUDA_SUCCESS) break;
-        entries_allow(ALLOW_PARKED);
-        bool system = code == CUDA_ERROR_OPERATING_SYSTEM;
-        if (system ? !again : code != CUDA_ERROR_NOT_SUPPORTED || now_ns() + wait * MS >= end) break;
-        wait = system ? AGAIN : wait;
-        if (system) again = false;
-        else if ((wait *= 2) > MOST_RETRY) wait = MOST_RETRY;
+    uint64_t since = begin(PARK_RESTORE), end = now_ns() + retry_ms * MS;
+    bool tried = false;
+    for (uint64_t wait = FIRST_RETRY;; wait = 2 * wait < MOST_RETRY ? 2 * wait : MOST_RETRY) {
+        CUresult code = try_to_restore();
+        bool is_closed = code == CUDA_ERROR_NOT_SUPPORTED, system = code == CUDA_ERROR_OPERATING_SYSTEM;
+        bool again = (is_closed && now_ns() + wait * MS < end) || (system && !tried);
+        if (!again) return done(since, code);
+        tried |= system;
+        pause_ns((system ? AGAIN : wait) * MS);
     }
-    return done(since, code);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */

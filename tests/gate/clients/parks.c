@@ -2,6 +2,7 @@
  *
  *     parks threads COUNT TIMES   threads make all kinds of calls while the process is parked again and again: print how it went
  *     parks inside                a thread is in a call that would end the process: print the answers until it leaves, and then
+ *     parks waiting               a thread on its way to such a call waits at an entry
  *     parks exit                  end while parked, with threads that wait and handlers that call
  *     parks thread                a thread with work in its own default stream ends while parked
  *     parks leaves US FORKS       threads call, one parks and returns in a loop, children are forked; then end, wherever that is
@@ -165,6 +166,26 @@ static void is_inside(void) {
     pthread_join(thread, NULL);
 }
 
+static void *calls_inside(void *unused) {
+    CUevent event;
+    NEED(!cuCtxSetCurrent(context) && !cuEventCreate(&event, 0));
+    struct mark *mark = mark_enter();
+    for (inside = 1; inside == 1;) NEED(!cuEventRecord(event, NULL));
+    mark_leave(mark);
+    return unused;
+}
+
+static void is_waiting(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, calls_inside, NULL);
+    while (!inside) nap(1000000);
+    print(park());
+    print(back());
+    inside = 2;
+    pthread_join(thread, NULL);
+    print(park());
+}
+
 static void *waits(void *unused) {
     CUdeviceptr own;
     NEED(!cuCtxSetCurrent(context));
@@ -262,6 +283,7 @@ int main(int count, char **arguments) {
     NEED(!cuModuleGetFunction(&kernel, module, "work_us10"));
     if (strcmp(arguments[1], "threads") == 0) threads(first, second);
     else if (strcmp(arguments[1], "inside") == 0) is_inside();
+    else if (strcmp(arguments[1], "waiting") == 0) is_waiting();
     else if (strcmp(arguments[1], "exit") == 0) ends();
     else if (strcmp(arguments[1], "thread") == 0) thread_ends();
     else if (strcmp(arguments[1], "leaves") == 0) leaves(first, second);
