@@ -31,7 +31,7 @@ COMMAND = "scripts/bench gate"
 ROOT = Path(__file__).parents[1]
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 ROUNDS = 9
-LAUNCHES, SHORT_KERNELS, CALLS, ARMINGS = 500_000, 50_000, 5_000_000, 10_001
+LAUNCHES, SHORT_KERNELS, CALLS, ARMINGS, QUERIES = 500_000, 50_000, 5_000_000, 10_001, 200_000
 TRAINING, PAUSE = 4, 600
 """Seconds of each round, and microseconds in each step."""
 ENDINGS = 20
@@ -51,6 +51,7 @@ def run() -> Sequence[Figure]:
         bench = _Bench(Path(folder))
         calls = [bench.call() for _ in range(ROUNDS)]
         arming = [bench.arming() for _ in range(ROUNDS)]
+        query, direct = zip(*(bench.query() for _ in range(ROUNDS)), strict=True)
         free: list[float] = []
         share: list[float] = []
         whole: list[float] = []
@@ -73,6 +74,7 @@ def run() -> Sequence[Figure]:
         Figure.of("Gate: cost per entry, against a jump of the linker", "ns", ours, COMMAND, goal=0.5, baseline=jumps),
         Figure.of("Gate: to arm all entries", "µs", arms, COMMAND),
         Figure.of("Gate: the first use after that", "µs", firsts, COMMAND),
+        Figure.of("Gate: to ask whether a stream is done", "ns", query, COMMAND, baseline=direct),
         Figure.of("Gate: a launch inside a lease", "ns", share, COMMAND, baseline=free),
         Figure.of("Gate: a launch on a whole GPU", "ns", whole, COMMAND, baseline=free),
         Figure.of("Gate: 10 µs kernels, each", "ns", slow, COMMAND, baseline=fast),
@@ -139,6 +141,7 @@ class _Bench:
             subprocess.run(command, check=True, capture_output=True)
         build_gate(self.gate, self.driver / "libcuda.so.1")
         self.entries = build_entries(folder / "entries", self.driver)
+        self.parks = build_entries(folder / "parks", self.driver, source="parks.c")
 
     def call(self) -> tuple[float, float]:
         """Return the nanoseconds that an entry adds to a call, and those that the linker's own jump adds."""
@@ -149,6 +152,12 @@ class _Bench:
         """Return the microseconds of arming the entries, and of the first call that is noticed."""
         arms, first = (float(word) / 1000 for word in _output([self.entries, "arming", ARMINGS], {}).split())
         return arms, first
+
+    def query(self) -> tuple[float, float]:
+        """Return the nanoseconds of a call that the gate marks, by its entry and directly."""
+        boards = {"JUPYTER_GPU_STANDIN": str(self.folder)}
+        entry, direct = (float(word) for word in _output([self.parks, "rate", QUERIES], boards).split())
+        return entry, direct
 
     def rate(self, kind: str | None, launches: int, us: int) -> tuple[float, float]:
         """Return the nanoseconds of each launch until all are submitted, and until all have ended."""
