@@ -71,6 +71,12 @@ def env(place: Place) -> dict[str, str]:
     return place.env() | QUICK | {"PYTHONPATH": str(ROOT), "JUPYTER_GPU_GATE": ""}
 
 
+@pytest.fixture
+def inside(env: dict[str, str]) -> dict[str, str]:
+    """Return the environment of programs with the gate in them."""
+    return {name: value for name, value in env.items() if name != "LD_LIBRARY_PATH"}
+
+
 def _program(env: dict[str, str], text: str, python: str | Path = sys.executable) -> Program:
     return Program([str(python), "-c", text], env)
 
@@ -139,10 +145,10 @@ def test_cuda_bindings_are_parked(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("threads", ["4", "64"])
 def test_threads_in_all_kinds_of_calls_are_parked_again_and_again(
-    parks: list[str], env: dict[str, str], threads: str
+    parks: list[str], inside: dict[str, str], threads: str
 ) -> None:
     """None enters the parked driver or moves meanwhile; their data are right, and all memory is given back."""
-    with Program([*parks, "threads", threads, "100"], env) as program:
+    with Program([*parks, "threads", threads, "100"], inside) as program:
         (line,) = program.lines()
     found = dict(zip(line.split()[::2], map(int, line.split()[1::2]), strict=True))
     assert found["parked"] + found["busy"] == 100
@@ -150,9 +156,9 @@ def test_threads_in_all_kinds_of_calls_are_parked_again_and_again(
     assert found["moved"] == found["wrong"] == found["lost"] == 0
 
 
-def test_thread_that_does_not_leave_the_driver_is_waited_for(parks: list[str], env: dict[str, str]) -> None:
+def test_thread_that_does_not_leave_the_driver_is_waited_for(parks: list[str], inside: dict[str, str]) -> None:
     """After a second the park is undone, and the program goes on; later it can be parked."""
-    with Program([*parks, "inside"], env) as program:
+    with Program([*parks, "inside"], inside) as program:
         assert [_words(line) for line in program.lines()] == [
             "RUNNING DRAIN 600",
             "PARKED CHECKPOINT 0",
@@ -160,9 +166,9 @@ def test_thread_that_does_not_leave_the_driver_is_waited_for(parks: list[str], e
         ]
 
 
-def test_thread_that_waits_at_an_entry_is_not_waited_for(parks: list[str], env: dict[str, str]) -> None:
+def test_thread_that_waits_at_an_entry_is_not_waited_for(parks: list[str], inside: dict[str, str]) -> None:
     """It may be on its way to such a call, and is in none."""
-    with Program([*parks, "waiting"], env) as program:
+    with Program([*parks, "waiting"], inside) as program:
         parked, back = "PARKED CHECKPOINT 0", "RUNNING UNLOCK 0"
         assert [_words(line) for line in program.lines()] == [parked, back, parked]
 
@@ -184,31 +190,35 @@ def _words(line: str) -> str:
     return f"{STATES[int(state)]} {STEPS[int(step)]} {code}"
 
 
-def test_thread_that_ends_meanwhile_is_not_held(parks: list[str], env: dict[str, str]) -> None:
+def test_thread_that_ends_meanwhile_is_not_held(place: Place, parks: list[str], inside: dict[str, str]) -> None:
     """The end of a thread with work of its own needs the gate's lock, and no GPU."""
-    with Program([*parks, "thread"], env) as program:
+    with (
+        place.stub() as stub,
+        Program([*parks, "thread"], inside | {"JUPYTER_GPU_GATE": str(place.sockets)}) as program,
+    ):
+        stub.keep_granting(60_000_000)
         parked, ended, back = program.lines()
     assert [_words(parked), ended, _words(back)] == ["PARKED CHECKPOINT 0", "ended", "RUNNING UNLOCK 0"]
 
 
-def test_exit_does_not_wait(parks: list[str], env: dict[str, str]) -> None:
+def test_exit_does_not_wait(parks: list[str], inside: dict[str, str]) -> None:
     """Calls of its handlers, and those that wait, get the error of a driver that has ended."""
-    with Program([*parks, "exit"], env) as program:
+    with Program([*parks, "exit"], inside) as program:
         parked, codes = program.lines()
     assert _words(parked) == "PARKED CHECKPOINT 0"
     assert codes == "4 4 4 4"
 
 
-def test_ends_at_any_moment(parks: list[str], env: dict[str, str]) -> None:
+def test_ends_at_any_moment(parks: list[str], inside: dict[str, str]) -> None:
     """Threads call, and one parks all the time: the process ends by itself, at whatever step."""
     for us in range(500, 20_500, 1000):
-        with Program([*parks, "leaves", str(us), "0"], env) as program:
+        with Program([*parks, "leaves", str(us), "0"], inside) as program:
             program.lines()
 
 
-def test_forks_at_any_moment(parks: list[str], env: dict[str, str]) -> None:
+def test_forks_at_any_moment(parks: list[str], inside: dict[str, str]) -> None:
     """Each child gets errors from its calls at once, and ends."""
-    with Program([*parks, "leaves", "0", "100"], env) as program:
+    with Program([*parks, "leaves", "0", "100"], inside) as program:
         program.lines()
 
 
