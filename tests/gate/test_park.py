@@ -400,16 +400,18 @@ say(back())
 
 
 def test_thread_that_waited_for_a_lease_asks_again_at_once(place: Place, env: dict[str, str]) -> None:
-    """Its lease came while the process was parked, and was given back."""
+    """The one before was still being given back when the process was parked."""
     text = f"""{CALLS}
-work = kernel("work_us1000")
+slow, work = kernel("work_us200000"), kernel("work_us1000")
 def works():
     call("cuCtxSetCurrent", context)
     launch(work)
+launch(slow)
+say("launched")
+input()
 threading.Thread(target=works).start()
-input()
+time.sleep(0.05)
 say(park())
-input()
 begin = time.monotonic()
 say(back())
 while threading.active_count() > 1: time.sleep(0.001)
@@ -418,14 +420,14 @@ say(time.monotonic() - begin < 0.5)
     with place.stub() as stub, _program(env | place.env(), text) as program:
         connection = stub.accept()
         connection.expect(Ask)
-        program.tell("")
-        assert program.line() == "PARKED CHECKPOINT 0"
         lease = connection.grant()
-        assert connection.expect(Done, lambda done: done.number == lease).want is None
+        assert program.line() == "launched"
+        connection.say(Revoke(lease))
         program.tell("")
+        connection.expect(Done, lambda done: done.number == lease)
         connection.expect(Ask)
         connection.grant()
-        assert [program.line(), program.line()] == ["RUNNING UNLOCK 0", "True"]
+        assert [program.line() for _ in range(3)] == ["PARKED CHECKPOINT 0", "RUNNING UNLOCK 0", "True"]
 
 
 def test_server_that_starts_anew_hears_of_no_use(place: Place, env: dict[str, str]) -> None:

@@ -478,8 +478,3 @@ void shares_parked(void) {
     for (int i = 0; i < DEVICES; i++)
         if (atomic_load(&shares[i])) lease_parked(atomic_load(&shares[i]));
 }
-
-void shares_open(void) {
-    for (int i = 0; i < DEVICES; i++)
-        if (atomic_load(&shares[i])) share_changed(atomic_load(&shares[i]));
-}

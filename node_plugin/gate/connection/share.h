@@ -84,8 +84,6 @@ enum parking gate_parking(void);
 void gate_set_parking(enum parking);
 /* Under the lock, once all submitted work has ended: count it as completed, and give all leases back. */
 void shares_parked(void);
-/* Under the lock, when calls pass again: threads that waited for a lease ask for one. */
-void shares_open(void);
 /* Under the lock: start a thread of the gate. Return whether that was possible. */
 bool gate_start_thread(void *(*run)(void *), void *data);
 /* In a handler of exit: if the process is parked, let all calls fail, as after the end of the driver, so that nothing waits. */

@@ -281,6 +281,7 @@ void lease_parked(struct share *share) {
     stop_launches(share);
     share->whole = false;
     if (share->stage == HELD || share->stage == CLOSING) give_back(share);
+    share_changed(share); /* threads that wait for a lease ask for the next one after the return */
 }
 
 /* Return whether the program has done about as much work as usual before it becomes idle. */

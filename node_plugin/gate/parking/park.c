@@ -90,7 +90,6 @@ static void open_calls(void) {
     if (!gate_ending()) {
         entries_unblock();
         gate_set_parking(CALLS_OPEN);
-        shares_open();
     }
     gate_unlock();
 }
