@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.testbed import existing
 from tests.counting import counted_lines, import_measured, is_counted, uncounted
+from tests.kernel import pytorch
 from tests.reaper import Reaper
 
 # The time of one example depends more on what else the machine does than on the code.
@@ -33,6 +34,7 @@ NEEDS = {
     "root": "needs root",
     "gpu": "needs an NVIDIA GPU",
     "torch": "needs a Python with PyTorch for CUDA, named by JUPYTER_GPU_TEST_TORCH",
+    "pytorch": "needs PyTorch for the CPU: that of Debian, which scripts/test takes, or the one named for CUDA",
     "ray": "needs Ray in .cache/recipes, where scripts/test installs it",
 }
 
@@ -78,6 +80,8 @@ def missing(marker: str) -> bool:
         return os.geteuid() != 0
     if marker == "torch":
         return not os.environ.get("JUPYTER_GPU_TEST_TORCH")
+    if marker == "pytorch":
+        return not pytorch.is_there()
     if marker == "ray":
         return not (Path(__file__).parents[1] / ".cache" / "recipes" / "ray").is_dir()
     return not Path("/proc/driver/nvidia/version").exists()  # a device node outlives its driver

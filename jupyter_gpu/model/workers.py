@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def worker(process: ChildProcess, loaded: Collection[str]) -> Worker:
     words = " ".join(process.arguments)
     if "loky" in words:
         return Worker(process.pid, *_LOKY)
-    if "dask" in words.lower() or "distributed.nanny" in words or "distributed.cli" in words:
+    if "dask" in _names(process.arguments).lower() or "distributed.nanny" in words or "distributed.cli" in words:
         return Worker(process.pid, *_DASK)
     if process.command.startswith("pt_data"):
         return Worker(process.pid, *_DATALOADER)
@@ -57,6 +58,12 @@ def worker(process: ChildProcess, loaded: Collection[str]) -> Worker:
     if "multiprocessing" in words or "--multiprocessing-fork" in process.arguments:
         return Worker(process.pid, *(_EITHER if "distributed" in loaded else _POOL))
     return Worker(process.pid, *_PROGRAM, waits=False)
+
+
+def _names(arguments: Sequence[str]) -> str:
+    """Return the arguments without folders and code: an environment may be named after a library that is not run."""
+    kept = [argument for before, argument in pairwise(("", *arguments)) if before != "-c"]
+    return " ".join(one.rpartition("/")[2] if one.startswith(("/", ".")) else one for one in kept)
 
 
 def describe(workers: Iterable[Worker]) -> str:

@@ -306,6 +306,31 @@ setup_recipes() {
   once "Packages of the recipes" 'ray>=2.52,<3' "$("$python" --version)" -- get_recipes
 }
 
+# PyTorch for the CPU, as Debian builds it: with that of PyPI come CUDA's libraries. About 170 packages come with it, so
+# they are unpacked, not installed. `python` there is our Python, which finds them.
+get_torch() (
+  local folder libraries=''
+  rm -rf "$cache/torch" && mkdir -p "$cache/torch/packages" && cd "$cache/torch/packages" && { apt-get update || true; } &&
+    apt-get install --print-uris --no-install-recommends -y python3-torch >uris &&
+    sed -n "s/^'.*' \([^_ ]*\)_.*/\1/p" uris | xargs -r apt-get download &&
+    find . -name '*.deb' -print0 | xargs -0 -r -n 1 sh -c 'dpkg -x "$0" ..' && cd .. && rm -rf packages usr/share || return
+  for folder in "$PWD"/usr/lib{,/*-linux-gnu{,/blas,/lapack}}; do libraries+=:$folder; done
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q PYTHONPATH=%q exec %q "$@"\n' \
+    "${libraries#:}" "$PWD/usr/lib/python3/dist-packages" "$python" >new && chmod +x new && ./new -c 'import torch' && mv new python
+)
+
+# Only where Debian's Python is as new as ours: its packages are built for that.
+setup_torch() {
+  local version
+  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  case $(apt-cache show --no-all-versions python3 2>/dev/null | sed -n 's/^Version: //p') in
+    "$version".*) ;;
+    *) return 0 ;;
+  esac
+  [ -x "$cache/torch/python" ] || rm -f "$cache/stamps/PyTorch-for-the-CPU"
+  once "PyTorch for the CPU" python3-torch "$("$python" --version)" -- get_torch
+}
+
 # --- Alerts and queries -------------------------------------------------------------------------------------------------
 
 # Prometheus' own tool, which reads them. Taken out of its package: to install that would start a server.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import psutil
 import pytest
 
 from tests.docs.test_docs import ROOT, blocks
-from tests.kernel.servers import SOFT, Server, await_, environment, serve
+from tests.kernel import pytorch
+from tests.kernel.servers import SOFT, await_, environment, serve
 
 RECIPES = ROOT / "docs" / "recipes"
 PACKAGES = ROOT / ".cache" / "recipes"
@@ -37,13 +37,13 @@ def python_of(page: str) -> str:
     return "\n".join(blocks((RECIPES / page).read_text(encoding="utf-8"), "python"))
 
 
-@pytest.mark.torch
-def test_ddp_trains_as_one_process_does(server: Server) -> None:
-    """Two ranks on two workers have one model: that of a training on all rows. PyTorch is that of the named Python."""
-    names = [os.environ["JUPYTER_GPU_TEST_TORCH"], "-c", "import sys; print([path for path in sys.path if path])"]
-    paths = subprocess.run(names, capture_output=True, text=True, check=True).stdout
-    with server.kernel() as kernel:
-        kernel.run(f"import sys; sys.path += {paths}")
+@pytest.mark.pytorch
+def test_ddp_trains_as_one_process_does(tmp_path: Path) -> None:
+    """Two ranks on two workers have one model: that of a training on all rows."""
+    first, variables = pytorch.needs()
+    env = environment(tmp_path) | variables
+    with serve(tmp_path, tmp_path / "state", SOFT, env=env) as server, server.kernel() as kernel:
+        kernel.run(first)
         kernel.run(python_of("ddp.md"), timeout=110)
         kernel.run("def workers(): return len(client.scheduler_info(n_workers=-1)['workers'])")
         assert kernel.run(ALONE) == "True 2"

@@ -23,6 +23,10 @@ LOKY = ("python", "-m", "joblib.externals.loky.backend.popen_loky_posix", "--pro
         ("python", LOKY, False, (), "a joblib (loky) worker", "get_reusable_executor().shutdown"),
         ("python", SPAWNED, False, ("distributed",), "a Dask or multiprocessing worker", "client.close()"),
         ("dask", ("python", "-m", "distributed.cli.dask_worker"), False, (), "a Dask worker", "cluster.close()"),
+        ("dask", ("/envs/a/bin/python", "/envs/a/bin/dask", "worker"), False, (), "a Dask worker", "cluster.close()"),
+        ("python", ("/envs/dask/bin/python", *SPAWNED[1:]), False, (), "a multiprocessing worker", "pool.terminate()"),
+        ("python", (*FORKSERVER[:2], f"{FORKSERVER[2]}; '/dask'"), False, (), "a multiprocessing worker", "pool."),
+        ("dask", ("dask worker [tcp://127.0.0.1:40123]",), False, (), "a Dask worker", "cluster.close()"),
         ("train", ("./train",), False, ("distributed",), "a program that you started here", "process.terminate()"),
     ],
 )

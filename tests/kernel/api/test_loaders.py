@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.kernel import pytorch
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import Server, await_, serve
+from tests.kernel.servers import SOFT, Server, await_, environment, serve
 
 KEEP = """
 from jupyter_gpu import gpu, simulate
@@ -52,8 +52,6 @@ LIBRARIES = {
     ),
 }
 DATALOADER = """
-import sys
-sys.path += {paths}
 from torch.utils.data import DataLoader
 class Numbers(list):
     def __getitem__(self, index):
@@ -113,18 +111,21 @@ def test_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server, li
     assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
 
 
-@pytest.mark.torch
-def test_dataloader_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server) -> None:
-    """The DataLoader is PyTorch's own: the kernel takes it from the named Python, which must be of the same version."""
-    names = [os.environ["JUPYTER_GPU_TEST_TORCH"], "-c", "import sys; print([path for path in sys.path if path])"]
-    paths = subprocess.run(names, capture_output=True, text=True, check=True).stdout
-    assert kernel.run(DATALOADER.format(paths=paths)) == "[0, 1, 2, 3]"
-    pids = sorted(map(int, kernel.run("print(*pids)").split()))
-    await_(lambda: pids == users(server), 20)
-    with pytest.raises(Failed, match="Draining: Still open: ") as caught:
-        kernel.run("gpu.release()", timeout=30)
-    for pid in pids:
-        assert f"a DataLoader worker (process {pid})" in caught.value.text
-    assert "del loader, it" in caught.value.text
-    kernel.run("del loader, it")
-    assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+@pytest.mark.pytorch
+def test_dataloader_workers_are_named_and_end_as_advised(tmp_path: Path) -> None:
+    """The DataLoader is PyTorch's own, of the same version of Python."""
+    first, variables = pytorch.needs()
+    env = environment(tmp_path) | variables
+    with serve(tmp_path, tmp_path / "state", SOFT, env=env) as server, server.kernel() as kernel:
+        kernel.run(KEEP)
+        kernel.run(first)
+        assert kernel.run(DATALOADER) == "[0, 1, 2, 3]"
+        pids = sorted(map(int, kernel.run("print(*pids)").split()))
+        await_(lambda: pids == users(server), 20)
+        with pytest.raises(Failed, match="Draining: Still open: ") as caught:
+            kernel.run("gpu.release()", timeout=30)
+        for pid in pids:
+            assert f"a DataLoader worker (process {pid})" in caught.value.text
+        assert "del loader, it" in caught.value.text
+        kernel.run("del loader, it")
+        assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
