@@ -104,7 +104,7 @@ class Extender:
         if pod.node:
             return "bound", wire.filter_error(f"The pod is bound to {pod.node} already.")
         found = places(self._cache.snapshot, self._cache.notebooks.chooser, pod, question.nodes)
-        self._waiting.asked(pod.uid, question.nodes, bool(found.fitting))
+        self._waiting.asked(pod.uid, question.nodes, bool(found.fitting), as_guest=found.as_guest)
         if wanted(pod) is None and len(found.fitting) == 1:  # with one node, kube-scheduler does not prioritize
             self._waiting.scored(pod.uid, found.fitting)
         return "fits" if found.fitting else "full", wire.filter_result(found.fitting, found.failed, found.never)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from jupyter_gpu_scheduler.rules.new_pods.guests import could_be_guest, next_guests
 from jupyter_gpu_scheduler.rules.new_pods.nominate import is_early, nominate
 from jupyter_gpu_scheduler.rules.new_pods.places import fits_apart, next_of_kinds
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
@@ -33,6 +34,8 @@ class _WaitingPod:
 
     offered: OfferedNodes | None = None
     """The nodes in kube-scheduler's last request; ``None``: there was room, or it did not ask."""
+    as_guest: bool = False
+    """Whether it starts on one of them as a guest, if kube-scheduler binds it there: so it stands in no line yet."""
     preempts: bool = False
     """Whether kube-scheduler may end other pods for it on one of these nodes."""
     ahead: tuple[str, ...] = ()
@@ -69,11 +72,15 @@ class WaitingPods:
         """Number of waiting pods."""
         return len(self._pods)
 
-    def asked(self, uid: str, nodes: tuple[str, ...], fits: bool) -> None:
-        """Record kube-scheduler's request for a pod, and put the pod in line if it found no room."""
+    def asked(self, uid: str, nodes: tuple[str, ...], fits: bool, *, as_guest: bool = False) -> None:
+        """Record kube-scheduler's request for a pod, and put the pod in line if it found no room.
+
+        ``as_guest``: it fits only so; then the nodes are recorded, as all of them are known to have no room.
+        """
         waiting = self._pods.setdefault(uid, _WaitingPod())
         waiting.cancel_timers()
-        waiting.offered = None if fits else offered_nodes(nodes)
+        waiting.offered = None if fits and not as_guest else offered_nodes(nodes)
+        waiting.as_guest = as_guest
         waiting.preempts = False
         waiting.ahead = ()
         if self._cache.record(uid) is None:  # if it is gone already, no watch will report it
@@ -112,7 +119,7 @@ class WaitingPods:
     def enqueue(self, uid: str) -> None:
         """Put a pod into the line of one of the offered nodes; one that stands in line stays there."""
         waiting, state = self._pods.get(uid), self._snapshot.pod(uid)
-        if waiting and waiting.offered and state and state.pending and not state.gone:
+        if waiting and waiting.offered and not waiting.as_guest and state and state.pending and not state.gone:
             decision = nominate(self._snapshot, state, waiting.offered.names, self._policy)
             if decision is not None:
                 self._apply((decision,), "nominate")
@@ -159,13 +166,15 @@ class WaitingPods:
     def wake_apart(self) -> None:
         """Make sure that kube-scheduler asks again for pods that another node than that of their line could serve now.
 
+        Or where they could be guests.
         Of each kind only the next one: once it is bound, the one behind it is.
         """
-        for pod in next_of_kinds(self._snapshot):
-            if fits_apart(self._cache.notebooks.chooser, pod):
-                waiting = self._pods.setdefault(pod.uid, _WaitingPod())
-                if waiting.alarm is None:
-                    waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
+        apart = (pod for pod in next_of_kinds(self._snapshot) if fits_apart(self._cache.notebooks.chooser, pod))
+        guests = (pod for pod in next_guests(self._snapshot) if could_be_guest(self._snapshot, pod))
+        for pod in (*apart, *guests):
+            waiting = self._pods.setdefault(pod.uid, _WaitingPod())
+            if waiting.alarm is None:
+                waiting.alarm = self._alarm(self._wake_seconds, pod.uid)
 
     def begin(self) -> None:
         """Begin to lead: forget the pods that are gone by now."""
@@ -198,7 +207,8 @@ class WaitingPods:
             self._cache.block(uid, True)
 
     def _may_start(self, pod: PodState) -> bool:
-        return self._fits(pod) or fits_apart(self._cache.notebooks.chooser, pod)
+        apart = fits_apart(self._cache.notebooks.chooser, pod)
+        return self._fits(pod) or apart or could_be_guest(self._snapshot, pod)
 
     def _fits(self, pod: PodState) -> bool:
         return bool(filter_nodes(self._snapshot, pod, (pod.nominated,)).fitting)

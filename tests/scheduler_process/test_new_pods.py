@@ -14,9 +14,11 @@ import pytest
 
 from jupyter_gpu.common import faults
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, SERVICE, Allocated
+from jupyter_gpu.model.annotations import ALLOCATED, ATTACHED, SERVICE, Allocated, Reason, decode_allocated
+from jupyter_gpu.model.gpu import GpuShare
 from jupyter_gpu.model.service import decode_service
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED
+from tests.builders import GIB
 from tests.cluster.testbed import ControlPlane, control_plane, until
 from tests.cluster.testbed.pki import Identity
 from tests.cluster.testbed.ports import free
@@ -77,16 +79,19 @@ def _configuration(plane: ControlPlane) -> dict[str, Any]:
 
 
 def _start(stage: Stage, *, workers: bool = False, **environ: str) -> Scheduler:
+    allowed = {"workers": {"namespaces": [stage.namespace]}} if workers else {}
+    return stage.scheduler(settings={"extender": _extender(stage), **allowed}, environ=environ)
+
+
+def _extender(stage: Stage) -> dict[str, Any]:
     server = _identity(stage.plane, "extender")
-    extender = {
+    return {
         "port": _port(),
         "certificate": str(server.certificate),
         "key": str(server.key),
         "clientCa": str(stage.plane.authority.identity.certificate),
         "clientNames": ["kube-scheduler"],
     }
-    allowed = {"workers": {"namespaces": [stage.namespace]}} if workers else {}
-    return stage.scheduler(settings={"extender": extender, **allowed}, environ=environ)
 
 
 def _node_of(stage: Stage, name: str) -> str:
@@ -133,6 +138,34 @@ def test_node_and_gpus_of_another_node_come_in_one_write(stage: Stage) -> None:
     found = [decode_service(objects.annotation(stage.get(name), SERVICE) or "").workers for name in ("a", "late")]
     assert [[(part.node, part.milli) for part in parts] for parts in found] == [[(far, 1000)], [(far, 1000)]]
     assert _node_of(stage, "late") == near
+
+
+def test_new_pod_starts_where_it_is_a_guest(stage: Stage) -> None:
+    """In one write, where an owner rests; the next one waits in line until another owner does, and is woken then."""
+    stage.scheduler(settings={"extender": _extender(stage), "lending": True})
+    nodes = {name: stage.node(name, gpus=1, gate=True) for name in ("one", "two")}
+    lends = {"generation": 1, "milli": 1000, "lendable": True}
+    owners = {name: stage.pod(f"owner-{name}", node, lends) for name, node in nodes.items()}
+    for name in owners:
+        stage.until_count(f"owner-{name}", 1)
+    stage.hold_open(owners["one"], f"GPU-{nodes['one']}-0")
+    until(lambda: (found := stage.attached("owner-one")) and found.open, what="an owner to work")
+    wish = {"generation": 1, "milli": 500, "memory": 4 * GIB, "preemptible": True}
+    uid = stage.pod("guest", requested=wish)
+    until(lambda: (found := stage.attached("guest")) and found.shares, what="the guest to have its share")
+    assert _node_of(stage, "guest") == nodes["two"]
+    (decided,) = stage.decisions("guest")
+    versions = [pod for _, _, pod in stage.watcher.seen if objects.uid(pod) == uid]
+    bound = next(pod for pod in versions if objects.node_name(pod))
+    assert objects.annotation(bound, ALLOCATED) == decided
+    found = decode_allocated(decided)
+    assert (found.shares, found.reason) == ((GpuShare(f"GPU-{nodes['two']}-0", 0, 4 * GIB),), Reason.DEFERRED)
+    stage.pod("late", requested=wish)
+    assert stage.until_reason("late", "Deferred").ticket == (found.ticket or 0) + 1
+    stage.hold_open(owners["one"])
+    until(lambda: (found := stage.attached("late")) and found.shares, what="the other pod to have its share")
+    assert _node_of(stage, "late") == nodes["one"]
+    assert [stage.has(f"owner-{name}") for name in nodes] == [["0"], ["0"]]
 
 
 def test_pod_without_room_says_why_and_waits_in_line(stage: Stage) -> None:

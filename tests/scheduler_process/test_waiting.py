@@ -154,6 +154,22 @@ def test_offer_is_known_until_the_pod_has_a_node() -> None:
     _in_loop(work)
 
 
+def test_pod_that_starts_as_a_guest_takes_no_ticket() -> None:
+    """Its Binding carries it. But that no node has room for it is known until then."""
+
+    async def run() -> None:
+        line = Line()
+        for as_guest in (True, False):
+            line.waiting.asked("a", ("n0", "n1"), fits=as_guest, as_guest=as_guest)
+            state = line.cache.snapshot.pod("a")
+            assert state
+            assert state.offered
+            assert (line.writes, bool(line.node)) == ((0, False) if as_guest else (1, True))
+        line.waiting.stop()
+
+    asyncio.run(run())
+
+
 def test_pod_on_its_way_is_counted_until_it_has_arrived() -> None:
     """It ends when the pod is bound, asked for again, or gone; it never counts for itself, and in parts where it may go
     to several nodes.

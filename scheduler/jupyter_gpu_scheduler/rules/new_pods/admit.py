@@ -2,7 +2,7 @@
 
 They are those of that node. Where it can't serve all of the wish, another node may give them by a worker, whose part
 the Binding carries: all of them, or if no other node can, the rest beside what the pod's node has. All of the wish is
-promised, or the pod is not bound.
+promised, or the pod is not bound, but for one that starts as a guest (`guests`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jupyter_gpu_scheduler.rules.queue.fit_cache import exact_fit, wanted
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
+from .guests import guest_on
 from .places import is_first
 
 
@@ -36,6 +37,13 @@ class Admission(NamedTuple):
 
 def admit(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, node: str) -> Admission | GpuError:
     """Return what the Binding of ``pod`` to ``node`` carries, or why the pod can't be bound there; see `allocate`."""
+    found = _with_gpus(snapshot, chooser, pod, node)
+    if isinstance(found, NoCapacity) and (guest := guest_on(snapshot, pod, node)):
+        return Admission(guest)
+    return found
+
+
+def _with_gpus(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, node: str) -> Admission | GpuError:
     found = allocate(snapshot, pod, node)
     if isinstance(found, Allocated):
         return Admission(found)

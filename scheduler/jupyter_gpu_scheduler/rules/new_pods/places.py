@@ -8,6 +8,7 @@ them all, what its own node has and the rest of the best other one (`pairs.joint
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.joint import joints, serves_jointly
@@ -19,6 +20,8 @@ from jupyter_gpu_scheduler.rules.scoring.score import NONE_COMING, part_expected
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
+from .guests import guest_nodes
+
 MOST = 100
 """Nodes with the GPUs of another that kube-scheduler may choose from: more would only make its questions longer."""
 
@@ -26,8 +29,17 @@ MOST = 100
 def places(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names: Sequence[str]) -> FilterResult:
     """Sort ``names`` as `filter_nodes` does, where another node may give the pod its GPUs, too.
 
-    Nodes that fit by themselves come first, then those of the `MOST` best pairs.
+    Nodes that fit by themselves come first, then those of the `MOST` best pairs. If there are none, those where the pod
+    could be a guest.
     """
+    found = _with_gpus(snapshot, chooser, pod, names)
+    if found.fitting or not (guests := guest_nodes(snapshot, pod, names)):
+        return found
+    failed = {name: why for name, why in found.failed.items() if name not in guests}
+    return FilterResult(guests, failed, found.never, as_guest=True)
+
+
+def _with_gpus(snapshot: ClusterSnapshot, chooser: PairChooser, pod: PodState, names: Sequence[str]) -> FilterResult:
     found = filter_nodes(snapshot, pod, names)
     if not pod.anywhere or len(found.fitting) == len(names) or not is_first(snapshot, chooser, pod):
         return found
@@ -75,7 +87,8 @@ def rate(
 ) -> dict[str, int]:
     """Return 0 to 10 for each of ``names`` as `prioritize` does, with its own GPUs or those of the best other node.
 
-    A pod that wants no GPU yet is rated by those that it can expect later, of its own node first.
+    A pod that wants no GPU yet is rated by those that it can expect later, of its own node first; so is one that no
+    node can serve, where it could be a guest.
     """
 
     def apart(scores: Mapping[str, float]) -> Mapping[str, float]:
@@ -89,7 +102,10 @@ def rate(
         others = [name for name in names if name not in scores]
         return own | _as_scores(policy, _points(chooser, pod, others) if others else {})
 
-    return prioritize(snapshot, pod, names, policy, coming, apart)
+    scores = prioritize(snapshot, pod, names, policy, coming, apart)
+    if not any(scores.values()) and (guests := guest_nodes(snapshot, pod, names)):
+        scores |= prioritize(snapshot, replace(pod, requested=None), guests, policy, coming)
+    return scores
 
 
 def _as_scores(policy: Policy, points: Mapping[str, int]) -> dict[str, float]:

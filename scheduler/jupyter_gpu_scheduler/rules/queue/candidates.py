@@ -25,6 +25,8 @@ class FilterResult:
     """Reason why not now, by node; it may come free."""
     never: Mapping[str, str] = field(default_factory=dict)
     """Reason why never, by node, whatever comes free."""
+    as_guest: bool = False
+    """Whether it starts on the fitting ones as a guest, on GPUs of others, as none has room for it."""
 
 
 def filter_nodes(snapshot: ClusterSnapshot, pod: PodState, names: Sequence[str]) -> FilterResult:

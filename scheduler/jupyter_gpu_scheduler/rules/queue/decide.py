@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
-from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .fit_cache import has_room
@@ -58,7 +58,11 @@ def decide(snapshot: ClusterSnapshot, node: str) -> tuple[Decision, ...]:
     Pending pods nominated to ``node`` get their position, and a message when there is room for them. There are no
     decisions for a node that is not known, nor for pods that are gone.
     """
-    steps = decide_in_steps(snapshot, node)
+    return _last(decide_in_steps(snapshot, node))
+
+
+def _last(steps: Generator[None, None, tuple[Decision, ...]]) -> tuple[Decision, ...]:
+    """Take all steps at once."""
     while True:
         try:
             next(steps)
@@ -75,6 +79,20 @@ def decide_in_steps(snapshot: ClusterSnapshot, node: str) -> Generator[None, Non
     queue_pass = QueuePass(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
     yield from queue_pass.serve_in_steps()
     return (yield from _decisions(snapshot, queue_pass))
+
+
+def as_guest(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | None:
+    """Return what a pending pod would be allocated on a known node if it were there; ``None``: it would be no guest."""
+    before = pod.allocated and replace(
+        pod.allocated, extra={key: value for key, value in pod.allocated.extra.items() if key != NOMINATED}
+    )
+    there = replace(pod, node=node, allocated=before, anywhere=False, offered=None)
+    others = (each for each in (*snapshot.pods(node), *snapshot.nominated(node)) if each.uid != pod.uid)
+    queue_pass = QueuePass(snapshot, node, snapshot.gpus(node) or (), (*others, there))
+    queue_pass.serve()
+    if not any(share.guest for share in queue_pass.shares[pod.uid]):
+        return None
+    return next(each.allocated for each in _last(_decisions(snapshot, queue_pass)) if each.uid == pod.uid)
 
 
 def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[None, None, tuple[Decision, ...]]:

@@ -61,9 +61,7 @@ class Host:
 
 def may_be_guest(pod: PodState, wish: Wish) -> bool:
     """Tell whether a pod that gets nothing of its ``wish`` may be a guest: it wishes one part of a GPU."""
-    if pod.pending or pod.blocked:
-        return False
-    return pod.preemptible and len(wish.pieces) == 1 and wish.pieces[0] < MILLI_PER_GPU
+    return not pod.blocked and pod.preemptible and len(wish.pieces) == 1 and wish.pieces[0] < MILLI_PER_GPU
 
 
 def guest_share(pod: PodState, wish: Wish, hosts: Iterable[Host]) -> GpuShare | None:

@@ -97,7 +97,8 @@ class QueuePass:
         ahead: set[str] = set()
         for pod in sorted(waiting, key=lambda pod: pod.rank):
             wish = pod.wish
-            if wish is None or self.shares[pod.uid] or not self.owed.get(pod.uid) or not may_be_guest(pod, wish):
+            lacks = self.owed.get(pod.uid) and not self.shares[pod.uid]
+            if wish is None or pod.pending or not lacks or not may_be_guest(pod, wish):
                 ahead.add(pod.uid)
                 continue
             if share := guest_share(pod, wish, (self._host(gpu, ahead) for gpu in _usable(pod, self.gpus).values())):

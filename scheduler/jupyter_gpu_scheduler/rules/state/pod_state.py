@@ -207,7 +207,8 @@ class PodState:
         """All that decides which nodes can serve it while it is pending, apart from its rank and its node's line."""
         asks, selector = frozenset(self.asks.items()), frozenset(self.selector.items())
         wish = (self.wish, self.model_allowances) if self.model_allowances else self.wish
-        return (wish, self.slots, self.limit, bool(self.fault), self.anywhere, asks, selector, self.offered)
+        may = (self.limit, bool(self.fault), self.anywhere, self.preemptible)
+        return (wish, self.slots, *may, asks, selector, self.offered)
 
     @property
     def waits(self) -> bool:
