@@ -22,7 +22,7 @@ from .stranger import MAX_STRANGERS, Stranger
 if TYPE_CHECKING:  # loaded with the first GPU, limit, park, worker or share, not when a server or a kernel starts
     from .gpu_kind import GpuKind
     from .limits.pod_limit import PodLimit
-    from .parking import ParkedMemory, ParkedShare
+    from .parking import ParkedMemory
     from .pod_worker import PodWorker
     from .share import ShareUse
 
@@ -239,11 +239,6 @@ class View:
     def here(self) -> int:
         """Milli that is attached on the pod's own node."""
         return total(self.attached.shares) if self.attached else 0
-
-    @property
-    def parked(self) -> tuple[ParkedShare, ...]:
-        """What is in host memory, whether the pod has a share of the GPU meanwhile or not."""
-        return self.attached.parked if self.attached else ()
 
     @property
     def park_at(self) -> int | None:
