@@ -26,12 +26,14 @@ from jupyter_gpu.remote.rules.control import Check, Checked, Kill, Start, Starte
 from jupyter_gpu.worker.kernel_app import GpuKernelApp
 from jupyter_gpu.worker.messages import GpuKernel
 from tests.remote.spaces import space
+from tests.shares.world import until
 
 
 class Heard:
-    """The output of a request."""
+    """The output of a request. ``mark``: words, and a file that is made as soon as they are heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: tuple[str, Path] | None = None) -> None:
+        self._mark = mark
         self.text, self.said = "", ""
         self.kinds: list[str] = []
 
@@ -43,9 +45,16 @@ class Heard:
         self.kinds.append(message["header"]["msg_type"])
         if message["header"]["msg_type"] == "stream":
             self.text += message["content"]["text"]
+            if self._mark and self._mark[0] in self.text:
+                self._mark[1].touch()
 
     def _say(self, text: str) -> None:
         self.said += text
+
+
+def waits_for(path: Path) -> str:
+    """Return code that waits for a file."""
+    return f"import os, time\nwhile not os.path.exists({str(path)!r}): time.sleep(.01)"
 
 
 def ran(connection: Connection, code: str, **options: Any) -> str:
@@ -56,15 +65,14 @@ def ran(connection: Connection, code: str, **options: Any) -> str:
     return heard.text
 
 
-def interrupt_when(path: Path, times: int = 1) -> threading.Thread:
-    """Send SIGINT to this process as soon as the cell has made a file."""
+def interrupt_when(path: Path, connection: Connection, times: int = 1) -> threading.Thread:
+    """Send SIGINT to this process as soon as the cell has made a file; and again each time when that was counted."""
 
     def wait() -> None:
-        while not path.exists():
-            time.sleep(0.01)
-        for _ in range(times):
+        until(path.exists, "the cell to run")
+        for number in range(times):
             os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.3)
+            until(lambda number=number: connection._interrupts.count > number, "an interrupt to be counted")  # type: ignore[misc]
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -83,10 +91,11 @@ def test_all_output_arrives_before_the_reply(kept: Connection) -> None:
     assert ran(kept, "for n in range(200_000): print(n)") == "".join(f"{n}\n" for n in range(200_000))
 
 
-def test_output_of_child_processes_arrives(kept: Connection) -> None:
-    """They write to the descriptor itself."""
-    code = "import subprocess, time; _ = subprocess.run(['echo', 'below']); time.sleep(.3)"
-    assert "below" in ran(kept, code)
+def test_output_of_child_processes_arrives(kept: Connection, tmp_path: Path) -> None:
+    """They write to the descriptor itself; it arrives while the cell runs."""
+    heard = Heard(("below", tmp_path / "heard"))
+    code = f"import subprocess; _ = subprocess.run(['echo', 'below'])\n{waits_for(tmp_path / 'heard')}"
+    assert kept.run(code, heard.listener())["content"]["status"] == "ok"
 
 
 def test_error_is_in_the_reply(kept: Connection) -> None:
@@ -153,7 +162,7 @@ def test_malformed_request_is_refused(kept: Connection) -> None:
 def test_interrupt_ends_a_cell(kept: Connection, tmp_path: Path, loop: str) -> None:
     """In a loop, in a call that sleeps, in one that awaits; the namespace stays."""
     mark = tmp_path / "runs"
-    thread = interrupt_when(mark)
+    thread = interrupt_when(mark, kept)
     began = time.monotonic()
     code = f"import asyncio, time, pathlib; kept = 5; pathlib.Path({str(mark)!r}).touch()\n{loop}"
     assert kept.run(code)["content"]["ename"] in ("KeyboardInterrupt", "CancelledError")
@@ -189,7 +198,7 @@ def test_hundreds_of_interrupts(kept: Connection) -> None:
 def test_third_interrupt_ends_the_kernel(connection: Connection, tmp_path: Path) -> None:
     """Code may ignore two; the second says so."""
     mark, heard = tmp_path / "runs", Heard()
-    thread = interrupt_when(mark, times=3)
+    thread = interrupt_when(mark, connection, times=3)
     loop = "while True:\n  try:\n    mark.touch()\n    while True: pass\n  except KeyboardInterrupt: pass"
     code = f"import pathlib; mark = pathlib.Path({str(mark)!r})\n{loop}"
     with pytest.raises(WorkerLost, match="has ended"):
@@ -200,16 +209,15 @@ def test_third_interrupt_ends_the_kernel(connection: Connection, tmp_path: Path)
         connection.run("1")
 
 
-def test_kernel_killed_in_a_cell(connection: Connection) -> None:
+def test_kernel_killed_in_a_cell(connection: Connection, tmp_path: Path) -> None:
     """The cell fails at once, with what it printed until then; the next kernel is a new one."""
-    heard = Heard()
-    began = time.monotonic()
+    heard = Heard(("last", tmp_path / "heard"))
+    code = (
+        f"import os, sys; print('last'); sys.stdout.flush()\n{waits_for(tmp_path / 'heard')}\nos.kill(os.getpid(), 9)"
+    )
     with pytest.raises(WorkerLost, match="has ended"):
-        connection.run(
-            "import os, sys, time; print('last'); sys.stdout.flush(); time.sleep(.2); os.kill(os.getpid(), 9)",
-            heard.listener(),
-        )
-    assert time.monotonic() - began < 10
+        connection.run(code, heard.listener())
+    assert time.time() - (tmp_path / "heard").stat().st_mtime < 10
     assert heard.text == "last\n"
     again = Connection(connection.address, "own", "/")
     assert ran(again, "print('time' in globals())") == "False\n"

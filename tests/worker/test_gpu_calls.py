@@ -215,12 +215,13 @@ def test_interrupt(kernel: Kernel, server: Server, tmp_path: Path) -> None:
     kernel.run("pass")
 
 
-def test_arun_lets_other_tasks_run(kernel: Kernel, server: Server) -> None:
+def test_arun_lets_other_tasks_run(kernel: Kernel, server: Server, tmp_path: Path) -> None:
     """And the end of its task ends the function."""
     code = (
-        "def waits(): time.sleep(60)\ntask = asyncio.create_task(gpu.arun(waits, gpus=2))\n"
-        "while gpu.status().attached < 2: await asyncio.sleep(.05)\n"
-        "await asyncio.sleep(2)\ntask.cancel()\n"
+        f"runs = {str(tmp_path / 'runs')!r}\ndef waits(): open(runs, 'w').close(); time.sleep(60)\n"
+        "task = asyncio.create_task(gpu.arun(waits, gpus=2))\n"
+        "while not os.path.exists(runs): await asyncio.sleep(.05)\n"
+        "assert gpu.status().attached == 2\ntask.cancel()\n"
         "try: await task\nexcept asyncio.CancelledError: print('ended')\n"
         "print(await gpu.arun(seen))"
     )
@@ -242,16 +243,25 @@ MAP = """
 def place(n):
     time.sleep(.5)
     return n, os.getpid(), *once.devices()
+def met(folder, most, n):
+    open(f"{folder}/{os.getpid()}", "w").close()
+    while len(os.listdir(folder)) < most: time.sleep(.05)
+    return n, os.getpid(), *once.devices()
 def sometimes(n):
     if n == 1: os.kill(os.getpid(), signal.SIGKILL)
     return 6 // n
 """
 
 
-def test_map(kernel: Kernel, server: Server) -> None:
+def meeting(folder: Path, number: int) -> str:
+    """Return a function for `gpu.map` whose first calls wait until so many processes are called."""
+    return f"lambda n: met({str(folder)!r}, {number}, n)"
+
+
+def test_map(kernel: Kernel, server: Server, tmp_path: Path) -> None:
     """Results in order, two processes for two GPUs, each of which sees its own; nothing drains afterwards."""
     kernel.run(f"gpu.resize(2)\n{MAP}")
-    found = numbers(kernel, "for row in gpu.map(place, range(6)): print(*row)")
+    found = numbers(kernel, f"for row in gpu.map({meeting(tmp_path, 2)}, range(6)): print(*row)")
     rows = [found[at : at + 3] for at in range(0, 18, 3)]
     assert [row[0] for row in rows] == list(range(6))
     assert len({row[1] for row in rows}) == len({row[2] for row in rows}) == 2
@@ -260,29 +270,33 @@ def test_map(kernel: Kernel, server: Server) -> None:
     await_(lambda: server.status()["phase"] == "Idle")
 
 
-def test_items_of_a_map(kernel: Kernel) -> None:
+def test_items_of_a_map(kernel: Kernel, tmp_path: Path) -> None:
     """They are what they were at the call, also those of a generator that yields one array again and again."""
     code = (
+        f"begun, changed = {str(tmp_path / 'begun')!r}, {str(tmp_path / 'changed')!r}\n"
+        "def wait(path):\n while not os.path.exists(path): time.sleep(.01)\n"
         "def rows():\n row = bytearray(1)\n for row[0] in range(4): yield row\n"
-        "def first(row): return row[0]\nlists = [[1], [2], [3]]\ndef more(rows): time.sleep(.5); return rows\n"
-        "threading.Timer(.2, lambda: [rows.clear() for rows in lists]).start()\n"
+        "def first(row): return row[0]\nlists = [[1], [2], [3]]\n"
+        "def more(rows): open(begun, 'w').close(); wait(changed); return rows\n"
+        "def change(): wait(begun); [rows.clear() for rows in lists]; open(changed, 'w').close()\n"
+        "threading.Thread(target=change).start()\n"
         "gpu.resize(1)\nprint(gpu.map(more, lists), gpu.map(first, rows()), lists)"
     )
     assert kernel.run(code) == "[[1], [2], [3]] [0, 1, 2, 3] [[], [], []]"
 
 
-def test_map_of_sets(kernel: Kernel) -> None:
+def test_map_of_sets(kernel: Kernel, tmp_path: Path) -> None:
     """Two sets of two, and a map that needs no call."""
     kernel.run(f"gpu.resize(4)\n{MAP}")
-    found = numbers(kernel, "for row in gpu.map(place, range(4), gpus=2): print(*row)")
+    found = numbers(kernel, f"for row in gpu.map({meeting(tmp_path, 2)}, range(4), gpus=2): print(*row)")
     assert len({tuple(found[at + 2 : at + 4]) for at in range(0, 16, 4)}) == 2
     assert kernel.run("print(gpu.map(place, []))") == "[]"
 
 
-def test_map_uses_gpus_that_come_meanwhile(kernel: Kernel, server: Server) -> None:
+def test_map_uses_gpus_that_come_meanwhile(kernel: Kernel, server: Server, tmp_path: Path) -> None:
     """And goes on without those that went."""
     code = f"gpu.resize(1)\n{MAP}threading.Timer(1, lambda: gpu.resize(3)).start()\n"
-    found = numbers(kernel, f"{code}print(*(row[2] for row in gpu.map(place, range(12))))")
+    found = numbers(kernel, f"{code}print(*(row[2] for row in gpu.map({meeting(tmp_path, 3)}, range(12))))")
     assert len(found) == 12
     assert len(set(found)) == 3
     code = "threading.Timer(1, lambda: gpu.resize(1, timeout=30)).start()\n"

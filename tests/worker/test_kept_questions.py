@@ -63,7 +63,7 @@ def test_two_threads_have_one_each(
     real = Questions.ask
 
     def slowly(self: Questions, word: Look, patience: float | None = None) -> object:
-        both.wait(10)
+        both.wait(60)
         return real(self, word, patience)
 
     monkeypatch.setattr(Questions, "ask", slowly)

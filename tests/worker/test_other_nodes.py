@@ -178,10 +178,14 @@ def test_simulated_work(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
     pods.worker.gpus = before
 
 
-def test_map_uses_both_nodes(kernel: Kernel, pods: TwoPods) -> None:
-    """One process for each GPU, which sees it alone."""
-    kernel.run("gpu.resize(3)\ndef slow(n): time.sleep(.5); return place()")
-    rows = literal_eval(kernel.run("print(gpu.map(slow, range(9)))"))
+def test_map_uses_both_nodes(kernel: Kernel, pods: TwoPods, tmp_path: Path) -> None:
+    """One process for each GPU, which sees it alone; the first calls wait until all three are called."""
+    kernel.run(
+        f"gpu.resize(3); folder = {str(tmp_path)!r}\n"
+        "def met(n):\n open(f'{folder}/{os.getpid()}', 'w').close()\n"
+        " while len(os.listdir(folder)) < 3: time.sleep(.05)\n return place()"
+    )
+    rows = literal_eval(kernel.run("print(gpu.map(met, range(9)))"))
     assert {row[0] for row in rows} == {gpu(0).uuid, FIRST, SECOND}
     assert len({row[2] for row in rows}) == 3
 
@@ -319,7 +323,7 @@ def test_kernel_that_is_killed(kernel: Kernel, pods: TwoPods) -> None:
         assert len(pods.kernels) == 2
         kernel.run("for seat in gpu._calls.worker._state.resting: seat.connection.close()")
         os.kill(int(own.run("print(os.getpid())")), signal.SIGKILL)
-        await_(lambda: pods.kernels == [kept], 10)
+        await_(lambda: pods.kernels == [kept])
     assert literal_eval(kernel.run("print(gpu.run(place, gpus=2))"))[2] == kept
 
 

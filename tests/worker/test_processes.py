@@ -196,7 +196,7 @@ def test_garbage_is_dropped(worker: LocalWorker) -> None:
     chance = random.Random(5)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(47)
     for number in range(300):
-        with socket.create_connection((worker.address.address, worker.address.port), 5) as peer:
+        with socket.create_connection((worker.address.address, worker.address.port), 20) as peer:
             data = chance.randbytes(chance.randrange(400))
             peer.sendall(greeting[: chance.randrange(65)] + data if number % 2 else data)
     with zmq.Context() as context, worker.address.socket(context, zmq.DEALER, worker.address.port) as known:
@@ -219,4 +219,4 @@ def test_handshake_is_seen_however_fast_it_is(worker: LocalWorker, monkeypatch: 
         return made(*arguments)
 
     monkeypatch.setattr(zmq.Socket, "get_monitor_socket", late)
-    assert ask(worker.address, Kill("nobody"), patience=2) == Killed("nobody")
+    assert ask(worker.address, Kill("nobody"), patience=20) == Killed("nobody")
