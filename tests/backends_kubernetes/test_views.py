@@ -196,6 +196,12 @@ def test_same_wish_asked_anew_is_a_new_generation() -> None:
     assert advance(records, Wish(2000), anew=True).generation == 4
 
 
+def test_next_request_keeps_what_is_not_the_wish() -> None:
+    """The time until which nothing is parked stays with the next wish, and so do fields of a newer version."""
+    records = Records(requested=Requested(3, Wish(1000), {"newer": 1}, keep=1_780_000_000))
+    assert advance(records, Wish(2000)) == Requested(4, Wish(2000), {"newer": 1}, keep=1_780_000_000)
+
+
 @pytest.mark.parametrize(
     ("records", "generation", "expected"),
     [
