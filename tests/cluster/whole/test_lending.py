@@ -83,7 +83,8 @@ def _booked(state: PodState, memory: dict[str, int]) -> dict[str, int]:
 def test_whole_gpu_is_lent_while_it_rests(lending: World) -> None:
     """Only a lendable one; its guest goes when the owner works, and when the owner or the limit does not lend it.
 
-    What two shares leave is lent as well. A guest counts for nothing, and nobody has more memory than there is.
+    What two shares leave is lent as well. A new pod begins as a guest. A guest counts for nothing, and nobody has more
+    memory than there is.
     """
     corner = lending
     lent = {"generation": 1, "milli": 1000, "lendable": True}
@@ -126,6 +127,9 @@ def test_whole_gpu_is_lent_while_it_rests(lending: World) -> None:
     corner.until(lambda: is_lent(corner, gpu), "it to be lent, as the limit says")
     corner.kubectl("delete", "pod", "guest", "--grace-period=1", "--wait=false")
     corner.until(lambda: not corner.history.pods("guest"), "the guest to be gone")
+    corner.create(working(corner, "new", {"generation": 1, **WISH}))
+    corner.until(lambda: GpuShare(gpu.uuid, 0, 4 * GIB) in _shares(corner, "new"), "a new pod to start as its guest")
+    goes_on(corner, "new")
     set_limit(corner, lendable=False)
     corner.until(lambda: _is_whole(corner, gpu), "the owner to have all of it")
     assert not overbooked(corner)
