@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 
@@ -39,7 +38,7 @@ def joined(gpus: Iterable[PodGpu]) -> ParkedMemory:
 def clock(since: float, now: float | None = None, zone: tzinfo | None = None) -> str:
     """Return ``12:05``, with the date before it if that is not today's."""
     moment = datetime.fromtimestamp(min(since, MAX_TIME - _DAY), zone)  # in any zone a date that Python knows
-    today = datetime.fromtimestamp(time.time() if now is None else now, zone)
+    today = datetime.now(zone) if now is None else datetime.fromtimestamp(now, zone)
     return f"{moment:%H:%M}" if moment.date() == today.date() else f"{moment:%Y-%m-%d %H:%M}"
 
 
