@@ -39,6 +39,11 @@ class Cell:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._thread.is_alive()
+
     def says(self, words: str) -> None:
         """Wait until it has printed these words."""
         with self._changed:
@@ -112,8 +117,12 @@ class NotebookKernel:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{self._server}/{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-            found: dict[str, object] = json.loads(answer.read())
+            found: dict[str, object] = json.loads(answer.read() or "{}")
         return found
+
+    def interrupt(self) -> None:
+        """Interrupt what runs, as a page does."""
+        self.ask("POST", f"api/kernels/{self._id}/interrupt")
 
     def start(self, code: str) -> Cell:
         """Run a cell, and do not wait for its end."""

@@ -7,10 +7,13 @@ import time
 from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
+import zmq
 
 from jupyter_gpu.model.annotations import WORKER
+from jupyter_gpu.remote.first_process import WorkerAddress
 from tests.cluster.testbed import until
 from tests.cluster.whole import faults, pods
 from tests.cluster.whole.notebooks import CellFailed, NotebookKernel, cut, group_of, openers
@@ -18,6 +21,7 @@ from tests.cluster.whole.states import PodState
 from tests.cluster.whole.test_limits import of_user, set_limit
 from tests.cluster.whole.world import REMOTE, SECONDS, Product, World, world
 from tests.deploy import product as chart
+from tests.worker.test_connection import refused
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
@@ -163,6 +167,53 @@ def test_worker_without_memory(corner: World, kernel: NotebookKernel) -> None:
     assert worker(corner).restarts == state.restarts
 
 
+def test_what_cannot_be_sent(corner: World, kernel: NotebookKernel) -> None:
+    """An argument that cannot be pickled, and one for which the worker has no memory: plain errors, and it goes on."""
+    state = worker(corner)
+    with pytest.raises(CellFailed, match="CannotSend"):
+        kernel.run("import threading\ngpu.run(type, threading.Lock())")
+    with pytest.raises(CellFailed, match=f"The worker on {corner.two} has no memory left"):
+        kernel.run("import pickle\ngpu.run(type, pickle.PickleBuffer(bytearray(2**30)))")
+    assert kernel.run("print(gpu.run(look)[0])") == state.name
+    assert worker(corner).restarts == state.restarts
+
+
+def test_cells_that_never_end(corner: World, kernel: NotebookKernel) -> None:
+    """One keeps its GPU until it is interrupted; in a loop in C the end of its process helps, after some interrupts."""
+    state = worker(corner)
+    cell = kernel.start(f"%%gpu 1\nopened = [opens(path) for path in look()[2]]\n{WAITS}")
+    cell.says("waits")
+    kernel.ask("PUT", "jupyter-gpu/api/v1/request", {"gpus": 0, "overrule": True})
+    corner.until(lambda: not worker(corner).granted and worker(corner).draining, "the GPU to be asked back")
+    kernel.interrupt()
+    with pytest.raises(CellFailed, match="KeyboardInterrupt"):
+        cell.result()
+    corner.until(lambda: not worker(corner).held, "the GPU to be closed")
+    kernel.run("gpu.resize(1, timeout=80)")
+    cell = kernel.start("%%gpu 1\nprint('waits', flush=True)\nsum(iter(int, 1))")
+    cell.says("waits")
+
+    def has_ended() -> bool:
+        kernel.interrupt()
+        return not cell.runs
+
+    until(has_ended, SECONDS, "the cell to end", every=1)
+    with pytest.raises(CellFailed, match="WorkerLost"):
+        cell.result()
+    assert kernel.run("print(gpu.run(look)[0])") == state.name
+    assert worker(corner).restarts == state.restarts
+
+
+def way_of(kernel: NotebookKernel) -> WorkerAddress:
+    """Return the notebook's way to its worker, with its keys."""
+    kernel.run("from jupyter_gpu.kernel.client import Client; from jupyter_gpu.remote.pod_workers import PodWorkers")
+    kernel.run("from dataclasses import astuple")
+    workers = kernel.ask("GET", "jupyter-gpu/api/v1/status")["workers"]
+    assert isinstance(workers, list)
+    name = workers[0]["id"]
+    return WorkerAddress(*literal_eval(kernel.run(f"print(astuple(PodWorkers(Client)._address({name!r})))")))
+
+
 def test_limit_holds_on_the_other_node(corner: World, kernel: NotebookKernel) -> None:
     """Requests in a loop get no more; when it is lowered, a GPU that a cell uses goes once the cell closes it."""
     state, start = worker(corner), len(corner.history.moments)
@@ -187,8 +238,11 @@ def test_limit_holds_on_the_other_node(corner: World, kernel: NotebookKernel) ->
 
 
 def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> None:
-    """Both node plugins, the worker and the notebook's server are killed while keys are new; then all begin again."""
-    state, ann = worker(corner), corner.pod("ann")
+    """Both node plugins, the worker and the notebook's server are killed while keys are new; then all begin again.
+
+    The old keys open nothing any more.
+    """
+    state, ann, old = worker(corner), corner.pod("ann"), way_of(kernel)
     faults.end(first_processes(corner, state))
     corner.until(lambda: worker(corner).restarts > state.restarts, "the worker to start again")
     for node in corner.cluster.nodes:
@@ -198,6 +252,9 @@ def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> N
     again = NotebookKernel(ann.address)
     again.run(LOOK)
     assert again.run("gpu.resize(1, timeout=80)\nprint(gpu.run(look)[0])") == state.name
+    new = way_of(again)
+    assert old.key != new.key
+    assert refused(replace(old, key=new.key), new.port, zmq.DEALER)
 
 
 def test_node_that_is_gone(corner: World) -> None:
