@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from jupyter_gpu.model.annotations import Wish
@@ -198,6 +198,7 @@ HOMES = {"a": "n1", "b": "n2"}
 
 @settings(deadline=None, max_examples=25)
 @given(some.tuples(*[some.integers(0, 3)] * 3), STEPS)
+@example((0, 1, 2), [("wish", "a", (0, 2)), ("wish", "b", (1, 2)), ("wish", "a", (0, 0))])
 def test_any_history_serves_sets_whole(counts: Sequence[int], steps: Sequence[Any]) -> None:
     """A set waits only if no other node could serve it; GPUs never twice; an open part stays; it comes to rest."""
     world = World(dict(zip(("n1", "n2", "n3"), counts, strict=True)))

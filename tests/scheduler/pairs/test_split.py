@@ -94,6 +94,8 @@ class World:
                     if state.allocated:  # its node plugin has done all
                         done = Attached(1, state.allocated.shares, revision=state.allocated.revision)
                         self.snapshot.put_pod(replace(state, attached=done))
+            for uid in self.asked:
+                self.put(uid)  # what is left for the own node depends on what it gave
             self.bind()
 
     def bind(self) -> None:
