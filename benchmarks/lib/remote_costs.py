@@ -1,4 +1,4 @@
-"""What cells on other nodes cost, in seconds of waiting: starts of worker pods, ways to them, bytes.
+"""Costs of cells on other nodes, in seconds of waiting: starts of worker pods, ways to them, bytes.
 
 The times are medians that `scripts/bench` measured on a machine of two cores, quiet where nothing else is said. What a
 local cell takes as well is left out: its resize. Results come back if they are small, so only what is sent counts.
@@ -33,7 +33,7 @@ class Delay(NamedTuple):
 
 
 class RemoteCosts(NamedTuple):
-    """What a simulation takes for the costs of a cell on another node."""
+    """Costs of a cell on another node, as a simulation assumes them."""
 
     cold: float = COLD
     """Seconds until the first line, from when its worker pod was made."""

@@ -196,7 +196,7 @@ class _Placer:
 
 
 class _RatedNodes:
-    """What nodes are worth for pods of one kind; a node is rated again only once it changed."""
+    """Ratings of nodes for pods of one kind; a node is rated again only once it changed."""
 
     def __init__(self, snapshot: ClusterSnapshot, names: Iterable[str]) -> None:
         self._snapshot = snapshot

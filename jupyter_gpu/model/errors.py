@@ -198,7 +198,7 @@ class Unhealthy(GpuError):
 
 
 class ParkRefused(GpuError):
-    """What is on a GPU cannot be parked: nothing was changed. ``why`` is an `parking.Obstacle`, as text.
+    """A GPU cannot be parked: nothing was changed. ``why`` is a `parking.Obstacle`, as text.
 
     ``holders``: the processes that are the reason.
     """

@@ -28,7 +28,7 @@ class NodeUse:
     cpu: int | None = None
     memory: int | None = None
     disk: int | None = None
-    """Of the file system on which ephemeral storage lies."""
+    """The file system on which ephemeral storage lies."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fields of a newer version, kept as they are."""
 

@@ -91,7 +91,7 @@ class ParkOrder(NamedTuple):
 
 
 class ParkedShare(NamedTuple):
-    """What one bundle had on one GPU, in host memory now."""
+    """The memory that one bundle had on one GPU, in host memory now."""
 
     uuid: str
     milli: int

@@ -109,7 +109,7 @@ class PodGpu(NamedTuple):
     keeps: int = 0
     """Bytes of a whole GPU that is lent while it rests: the rest is a guest's; 0: it is not lent."""
     parked: ParkedMemory | None = None
-    """What of it is in host memory: always there where the state is parked or returning."""
+    """The part of it in host memory: always there where the state is parked or returning."""
 
     @property
     def exclusive(self) -> bool:

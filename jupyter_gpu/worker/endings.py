@@ -13,7 +13,7 @@ from jupyter_gpu.remote.rules.control import Told
 GROUPS = Path("/proc/self/cgroup")
 """The control groups of this process, by cgroups(7)."""
 MOUNTED = Path("/sys/fs/cgroup")
-"""Where they are mounted."""
+"""The folder where they are mounted."""
 _COUNT = re.compile(r"^oom_kill (\d{1,18})$", re.MULTILINE)
 _KEPT = 64
 """Kernels that are remembered."""

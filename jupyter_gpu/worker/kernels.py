@@ -29,7 +29,7 @@ class Kernel:
     owner: ReservationOwner | None = None
     """The process that it is for; None: it stands by for the next one."""
     folder: str = ""
-    """Where it is to run; empty while it stands by."""
+    """The folder where it is to run; empty while it stands by."""
     stood_by: bool = False
     """Whether it had been started before anybody needed it."""
     started: Started | None = None

@@ -100,7 +100,7 @@ async def test_only_the_server_of_a_pod_says_its_keys(quiet: Node) -> None:
 
 @pytest.mark.parametrize(("step", "peer"), [("agent:said", WORKER_PEER), ("agent:written", NOTEBOOK_PEER)])
 async def test_plugin_killed_at_each_step_of_a_pairing(quiet: Node, step: str, peer: Peer) -> None:
-    """What it wrote is kept; what it did not write is taken when the pod says it again."""
+    """A key that it wrote is kept; one that it did not write is taken when the pod says it again."""
     pod = quiet.pod()
     if peer is WORKER_PEER:
         pod.annotate(WORKER, encode(WorkerIdentity("x", "w1")))

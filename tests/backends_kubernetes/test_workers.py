@@ -101,7 +101,7 @@ def test_slider_ends_at_all_that_other_nodes_could_serve() -> None:
     [(None, True, 4000), ("any", True, 4000), ("any", False, None), (None, False, None), ("local", False, 0)],
 )
 def test_view_says_what_other_nodes_could_give(placement: str | None, service: bool, elsewhere: int | None) -> None:
-    """Where none serves the pod it is not said; a pod that wished for its own node alone can change its mind."""
+    """It is not said where none serves the pod; a pod that wished for its own node alone can change its mind."""
     pod = a_pod([], elsewhere=4000)
     notes = pod["metadata"]["annotations"]
     notes["jupyter-gpu.io/requested"] = encode(requested(1, placement=placement))

@@ -15,7 +15,7 @@ from tests.kernel.servers import SOFT, await_, environment, serve
 
 RECIPES = ROOT / "docs" / "recipes"
 PACKAGES = ROOT / ".cache" / "recipes"
-"""What `scripts/test` installs for the recipes."""
+"""Packages that `scripts/test` installs for the recipes."""
 ALONE = """
 import torch
 torch.manual_seed(0)

@@ -260,7 +260,7 @@ def test_park_that_fails_changes_nothing(env: dict[str, str], name: str, answers
 
 @pytest.mark.parametrize(("name", "step"), [("lock-hang", "LOCK"), ("checkpoint-hang", "CHECKPOINT")])
 def test_step_that_hangs_is_told(env: dict[str, str], name: str, step: str) -> None:
-    """Who has asked is told after its time, and so is who asks again; it goes on when the driver does."""
+    """A caller is told after its time, and so is one that asks again; it goes on when the driver does."""
     text = (
         f"{CALLS}\nfault({name!r})\nsay(park(wait=300))\nsay(back(wait=300))\nfault('')\nwhile 'late' in park(): pass\n"
     )

@@ -1,4 +1,4 @@
-"""What calls do at the entries while the process is parked on the stand-in, which ends it if a wrong one enters."""
+"""Calls at the entries while the process is parked on the stand-in, which ends it if a wrong one enters."""
 
 import re
 from pathlib import Path

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.uncounted(after=25)
 
 @given(any_.allocated, any_.attached)
 def test_parking_changes_nothing_that_a_pod_holds(allocated: Allocated, attached: Attached) -> None:
-    """What is ordered, parked, resting or not to be parked neither adds to what a pod holds nor takes from it."""
+    """Orders, parked GPUs, resting ones and unparkable ones neither add to what a pod holds nor take from it."""
     plain = replace(attached, parked=(), resting=(), unparkable=())
     assert held(allocated, attached) == held(replace(allocated, park=()), plain)
     assert idle_shares(allocated, attached) == idle_shares(allocated, plain)
@@ -65,7 +65,7 @@ def test_a_new_wish_keeps_what_is_kept() -> None:
 
 
 def test_a_record_of_an_older_program_has_nothing_parked() -> None:
-    """What an older node plugin writes reads as before, and is written as before."""
+    """The record of an older node plugin reads as before, and is written as before."""
     text = '{"observedGeneration":7,"shares":[{"uuid":"GPU-1","milli":1000}],"open":["GPU-1"]}'
     found = decode_attached(text)
     assert (found.parked, found.resting, found.unparkable) == ((), (), ())
@@ -110,7 +110,7 @@ def test_bundles_on_one_gpu_share_its_card() -> None:
 
 @pytest.mark.parametrize("state", [GpuState.PARKED, GpuState.RETURNING])
 def test_older_readers_take_a_parked_gpu_for_one_that_is_not_there_yet(state: GpuState) -> None:
-    """Of the state they read a word that they know; a reader of today finds the state in the other fields."""
+    """They read a word of the state that they know; a reader of today finds the state in the other fields."""
     one = PodGpu(GPUS["a"], 1000, state, parked=ParkedMemory(30, 500))
     body = one.to_json()
     assert body["state"] == "attaching"

@@ -201,7 +201,7 @@ def test_what_is_parked_lacks_nothing_until_it_is_needed(
 
 
 def test_what_is_parked_counts_for_the_users_limit() -> None:
-    """Of two that are wanted one is parked, and the limit is one: what lacks waits until it is raised."""
+    """One of two that are wanted is parked, and the limit is one: the other waits until it is raised."""
     decided = Allocated(NEW, reason=Reason.DEFERRED, ticket=3, limit=PodLimit(1000, 1000))
     now = status(Requested(NEW, Wish(2000)), decided, Attached(NEW, parked=(IN_A,)))
     assert (now.phase, now.reason, now.settled) == (Phase.WAITING, OVER, True)

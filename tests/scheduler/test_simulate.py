@@ -118,7 +118,7 @@ def _place(
 
 
 def test_part_is_told_for_any_amount_that_was_wished() -> None:
-    """When that much had been wished for the first time; at the end, where it never was."""
+    """It is that of the first moment when so much had been wished; at the end, if it never was."""
     found = SimulationResult(2000, (500, 1500, 2500, 3000), (500, 1500, 1500, 2000), 0.0, 1)
     assert [found.part_when(wished) for wished in (0.25, 0.7, 1.0, 1.5, 9.0)] == [0.25, 0.75, 0.75, 1.0, 1.0]
 

@@ -124,7 +124,7 @@ def test_gigabyte_as_argument_and_result(warm: Connection) -> None:
 
 
 def test_bytes_in_a_pickle_are_copied_once(warm: Connection) -> None:
-    """When they are loaded; and neither end keeps what it does not use, until it is collected."""
+    """They are copied when they are loaded; and neither end keeps what it does not use, until it is collected."""
     here = space("def same(data): return data\n")
     pid = int(said(warm, "os.getpid()"))
     peaks = Peaks(pid)
@@ -290,7 +290,7 @@ def test_peer_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_progress_is_a_line(
     warm: Connection, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where it takes long, and one that is written again."""
+    """One that takes long, and one that is written again."""
     warm.push(prepared(GRID), Listener(progress=output.Progress()))
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(output, "PATIENCE", 1e-9)

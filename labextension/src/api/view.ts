@@ -98,7 +98,7 @@ export interface IGpu {
   readonly idleSince: number | null;
   /** Bytes of a whole GPU that is lent while it rests: the rest is a guest's. Absent: it is not lent. */
   readonly keeps?: number;
-  /** What of it is in host memory. A GPU that is `attaching` with this is parked, or comes back. */
+  /** The part of it in host memory. A GPU that is `attaching` with this is parked, or comes back. */
   readonly parked?: IParkedMemory;
   /** It was parked, and a program needs it. */
   readonly returning?: boolean;

@@ -44,7 +44,7 @@ class RemoteSentence extends Sentence {
     return phase === 'Parked' && !amounts.attached && this.away(false).length ? '' : super.now();
   }
 
-  /** What is in memory, and what of it waits for a GPU. */
+  /** The amount in memory, and how much of it waits for a GPU. */
   private inMemory(): string[] {
     const { trans, view } = this;
     const [parked, returning] = [this.away(false), this.away(true)];

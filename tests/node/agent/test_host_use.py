@@ -57,7 +57,7 @@ def test_time_that_is_not_told_is_not_known(stat: str) -> None:
     ],
 )
 def test_memory_in_use_is_what_programs_could_not_get(meminfo: str, part: float | None) -> None:
-    """What the kernel would give back is free."""
+    """Memory that the kernel would give back is free."""
     assert host_use.memory_in_use(meminfo) == part
 
 
@@ -174,7 +174,7 @@ def test_this_machine_is_read() -> None:
 
 
 def test_use_is_written_once_and_taken_back() -> None:
-    """What the Node has is no reason to write; nothing known is no annotation; odd ones are replaced."""
+    """Nothing is written that the Node has already; nothing known is no annotation; odd ones are replaced."""
     plain: dict[str, Any] = {"metadata": {"uid": "u"}}
     assert annotation.use_patch(plain, None) is None
     assert annotation.use_patch(plain, NodeUse()) is None

@@ -205,7 +205,7 @@ def test_terms_of_a_maximum_of_memory(name: str) -> None:
 def test_a_maximum_of_memory_counts_what_is_in_the_books(
     wish: Wish, has: list[int] | None, most: int, allowance: int
 ) -> None:
-    """Where shares record their memory, as many whole ones as so many GiB permit."""
+    """As many whole ones as so many GiB permit, if shares record their memory."""
     snapshot = cluster({"g": [gpu(index, gate=True, memory=80 * GIB) for index in range(4)]})
     shares = tuple(GpuShare(uuid(index), 250, memory * GIB) for index, memory in enumerate(has or ()))
     decided = Allocated(1, shares) if has else None
@@ -235,7 +235,7 @@ def test_slider_of_a_maximum_of_memory() -> None:
 def test_slider_goes_beyond_the_shares_that_a_pod_has(
     wish: Wish, gates: tuple[bool, ...], most: int, milli: int, whole: int
 ) -> None:
-    """Where shares record their memory, it ends with the last that has room; another pod of the user has 40 GiB."""
+    """It ends with the last that has room, if shares record their memory; another pod of the user has 40 GiB."""
     gpus = [gpu(index, gate=gates[index % len(gates)], memory=80 * GIB) for index in range(4)]
     other = PodState("y", "g", Requested(1, Wish(500)), Allocated(1, (GpuShare(uuid(3), 500),)))
     pods = [PodState("x", "g", Requested(1, wish)), other]

@@ -91,7 +91,7 @@ def shares(snapshot: ClusterSnapshot, uid: str) -> tuple[GpuShare, ...]:
 
 
 def test_new_pod_starts_as_a_guest() -> None:
-    """Where the owner rests; in line there for what it asked for; the next decision has nothing to add."""
+    """It is where the owner rests, in line there for what it asked for; the next decision has nothing to add."""
     snapshot = world(owner("bob", "n", 1, busy=WORKS), new())
     found = asked(snapshot, "eve")
     assert (found.fitting, found.as_guest, set(found.failed)) == (("m",), True, {"n"})
@@ -196,7 +196,7 @@ def test_guests_choose_in_line_order() -> None:
 
 
 def test_it_does_not_overtake_a_request_without_a_ticket() -> None:
-    """Of a pod that runs on that node: its request is not decided yet."""
+    """A pod that runs on that node has a request that is not decided yet."""
     dan = PodState("dan", "m", Requested(1, Wish(500)), created=-1.0)
     me = new()
     assert guest_nodes(world(dan, me), me, NODES) == ("n",)

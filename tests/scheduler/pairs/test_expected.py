@@ -1,4 +1,4 @@
-"""What pods without a wish can expect of other nodes: always that of a look at all nodes."""
+"""Expectations of other nodes for pods without a wish: always those of a look at all nodes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_expectation_is_that_of_brute_force_after_any_changes(
 
 
 def test_answers_follow_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the best node, of the next one, on the same switch and on others, and of a node that was or is no answer."""
+    """Changes of the best node, the next one, on the same switch and others, of a node that was or is no answer."""
     snapshot = cluster(dict.fromkeys("1234567", 2), about={name: node("s" if name < "4" else "t") for name in "123456"})
     chooser, me = PairChooser(snapshot, PAIRS), anywhere()
     names = list(snapshot.nodes())

@@ -43,7 +43,7 @@ def test_free_gpus_raise_the_score() -> None:
 
 
 def test_free_compute_counts_against_the_fastest_gpu_of_the_cluster() -> None:
-    """Where all GPUs are alike, or nothing is known, it is the part that is free; a slow GPU has less to give."""
+    """It is the part that is free if all GPUs are alike, or nothing is known; a slow GPU has less to give."""
     fast, slow = (tuple(gpu(index, compute=compute) for index in range(2)) for compute in (60_000, 15_000))
     assert rated("gpu_compute_free") == rated("gpu_compute_free", fast) == rated("gpu_compute_free", slow) == 0.5
     assert rated("gpu_compute_free", 0, me=new("me")) == 0.5

@@ -41,7 +41,7 @@ def test_pace_is_full_where_all_are_alike_or_nothing_is_known() -> None:
 
 
 def test_all_nodes_are_rated_anew_once_the_fastest_gpu_comes_or_goes() -> None:
-    """What was computed against another is forgotten, and indexes read each node again."""
+    """Ratings against another one are forgotten, and indexes read each node again."""
     snapshot = ClusterSnapshot()
     snapshot.put_node("slow", gpus(8_000))
     assert [one.pace for one in shape_of(snapshot, "slow") or ()] == [1000]

@@ -43,7 +43,7 @@ def test_reason_of_a_refusal_is_known_by_its_words(message: str, reason: str) ->
 
 
 def test_each_try_is_one_refusal() -> None:
-    """What was told before, and other states, are none."""
+    """States that were told before, and other ones, are none."""
     again = REFUSED._replace(tries=2)
     assert refusals({"w1": REFUSED}, {"w1": REFUSED, "w2": WorkerStatus(WorkerState.FAILED, "x", 1)}) == []
     assert refusals({"w1": REFUSED}, {"w1": again}) == ["other"]

@@ -37,7 +37,7 @@ class _Best(NamedTuple):
 
 
 class ExpectedElsewhere:
-    """What pods can expect of other nodes that seek GPUs of one kind and tolerate the same taints."""
+    """Expectations of other nodes, of pods that seek GPUs of one kind and tolerate the same taints."""
 
     def __init__(self, snapshot: ClusterSnapshot, rules: PairPolicy, sought: Wish | None) -> None:
         self._snapshot = snapshot

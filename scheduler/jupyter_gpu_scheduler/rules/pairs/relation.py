@@ -17,7 +17,7 @@ from jupyter_gpu.model.service import Relation
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 MOST_POINTS = 100
-"""Of a relation."""
+"""The points of a relation."""
 MOST_KEYS = 32
 """Labels that may name a switch."""
 _LABEL = re.compile(r"([a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")

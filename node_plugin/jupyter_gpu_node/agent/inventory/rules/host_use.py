@@ -34,7 +34,7 @@ class CpuTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """What the files of a machine said at one time; ``None``: they did not."""
+    """Figures of a machine's files at one time; ``None``: they said nothing."""
 
     time: float
     """Seconds, on a clock that never goes back."""
