@@ -45,7 +45,8 @@ def back(ms=0, **more):
     return asked("return", ms=ms, **more)
 
 def say(*words):
-    print(*words, flush=True)
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")  # at once: several threads say something
+    sys.stdout.flush()
 """
 CALLS = f"""{PARKS}
 from tests.gate.standin.driver import *

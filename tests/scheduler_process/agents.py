@@ -93,7 +93,7 @@ class Agents:
             allocated = type(allocated)(allocated.observed_generation, shares)
             asyncio.get_running_loop().call_later(0.05, self._again[uid].set)
         first = plan(allocated, attached, Observation(not_provable=before, holders=self._holders(uid)))
-        self.rules[uid] = first.allowed
+        self.rules[uid] = before | first.allowed  # until its record says it: no other pod's is written before
         second = plan(allocated, attached, Observation(not_provable=first.allowed, holders=self._holders(uid)))
         usable = {share.uuid for share in second.attached.shares}
         after = replace(second.attached, open=tuple(sorted(usable & self.open.get(uid, set()))))
@@ -101,6 +101,7 @@ class Agents:
             body = {"metadata": {"uid": uid, "annotations": {ATTACHED: encode(after)}}}
             path = paths.pod(objects.namespace(pod), objects.name(pod), "status")
             await self._kube.patch(path, body)
+        self.rules[uid] = first.allowed
 
     def _holders(self, uid: str) -> dict[str, tuple[Holder, ...]]:
         return {uuid: (Holder(1, "python"),) for uuid in self.open.get(uid, ())}

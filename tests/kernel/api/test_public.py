@@ -76,7 +76,7 @@ def errors_in_the_guide() -> dict[str, str]:
 
 
 def test_every_error_in_the_guide_can_be_imported() -> None:
-    """All are kinds of `GpuError`, none is left out, and the fields that the guide names exist."""
+    """All are kinds of `GpuError`, and the package exports no others; `tests/docs` finds those that the guide lacks."""
     listed = errors_in_the_guide()
     assert len(listed) > 10
     for name in listed:
@@ -84,10 +84,6 @@ def test_every_error_in_the_guide_can_be_imported() -> None:
         assert name in jupyter_gpu.__all__
     public = {value for name in jupyter_gpu.__all__ if isinstance(value := getattr(jupyter_gpu, name), type)}
     assert {cls.__name__ for cls in public} - {"GpuError"} == set(listed)
-    every = {
-        cls.__name__ for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.GpuError)
-    }
-    assert every - {"GpuError"} <= set(listed)
     code = f"from jupyter_gpu import {', '.join(listed)}; print('fine')"
     assert fresh(code) == "fine"
 
