@@ -1,14 +1,13 @@
 """How the kernels of a worker ended, by what the control groups of either version count."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.remote.connection import Connection
-from jupyter_gpu.remote.errors import WorkerLost
-from jupyter_gpu.remote.local_worker import LocalWorker
 from jupyter_gpu.worker.endings import Endings, files, here
 from tests.shares.world import until
 
@@ -55,8 +54,8 @@ def test_files_of_the_own_groups(groups: str, found: list[str]) -> None:
 
 
 @pytest.fixture
-def limited() -> Iterator[Path]:
-    """Make a control group of version 1 that has little memory, in which this process is meanwhile."""
+def group() -> Iterator[Path]:
+    """Make a control group of version 1 that has little memory."""
     own = next((file for file in here() if file.exists()), None)
     if own is None or own.name != "memory.oom_control" or not os.access(own.parent, os.W_OK):
         pytest.skip("not run: needs control groups of version 1, and to make one")
@@ -64,24 +63,36 @@ def limited() -> Iterator[Path]:
     made.mkdir()
     try:
         (made / "memory.limit_in_bytes").write_text(str(400 * 2**20))
-        (made / "cgroup.procs").write_text("0")
         yield made
     finally:
-        (own.parent / "cgroup.procs").write_text("0")
         until(lambda: not (made / "cgroup.procs").read_text(), "the group to be empty")
         made.rmdir()
 
 
-@pytest.mark.root
-@pytest.mark.usefixtures("limited")
-def test_memory_of_a_group_on_this_machine() -> None:
-    """A cell that fills it fails with the reason, which a kernel that is killed does not."""
-    worker = LocalWorker()
-    killed, full = (Connection(worker.address, name, "/") for name in ("killed", "full"))
+NOTEBOOK = """
+import sys
+from pathlib import Path
+
+from jupyter_gpu.remote.connection import Connection
+from jupyter_gpu.remote.errors import WorkerLost
+from jupyter_gpu.remote.local_worker import LocalWorker
+
+Path(sys.argv[1], "cgroup.procs").write_text("0")
+worker = LocalWorker()
+for code in ("import os; os.kill(os.getpid(), 9)", "filled = bytearray(b'x') * 2**30"):
     try:
-        with pytest.raises(WorkerLost, match="has ended"):
-            killed.run("import os; os.kill(os.getpid(), 9)")
-        with pytest.raises(WorkerLost, match="The worker on this machine has no memory left"):
-            full.run("filled = bytearray(b'x') * 2**30")
-    finally:
-        worker.close()
+        Connection(worker.address, str(len(code)), "/").run(code)
+    except WorkerLost as error:
+        print(error)
+worker.close()
+"""
+"""Has a group of its own: the kernel ends the largest process of a full one, and that of the tests is large."""
+
+
+@pytest.mark.root
+def test_memory_of_a_group_on_this_machine(group: Path) -> None:
+    """A cell that fills it fails with the reason, which a kernel that is killed does not."""
+    command = [sys.executable, "-c", NOTEBOOK, str(group)]
+    killed, full = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout.splitlines()
+    assert "has ended" in killed
+    assert "The worker on this machine has no memory left" in full
