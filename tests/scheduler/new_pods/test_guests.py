@@ -22,7 +22,7 @@ from jupyter_gpu_scheduler.rules.new_pods.places import places, rate
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import FilterResult
-from jupyter_gpu_scheduler.rules.queue.decide import GUEST, decide
+from jupyter_gpu_scheduler.rules.queue.decide import GUEST, as_guest, decide
 from jupyter_gpu_scheduler.rules.state.offers import offered_nodes
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PREEMPTIBLE, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
@@ -104,6 +104,13 @@ def test_new_pod_starts_as_a_guest() -> None:
     assert pod.allocated.message.endswith(GUEST)
     assert not decide(snapshot, "m")
     assert (pod.has, pod.holds) == (0, 0)
+
+
+def test_nobody_is_a_guest_beside_an_owner_that_works() -> None:
+    """The node's own decision says so, whatever was thought of the node before."""
+    snapshot = world(owner("bob", "n", 1, busy=WORKS))
+    assert as_guest(snapshot, new(), "m")
+    assert as_guest(snapshot, new(), "n") is None
 
 
 def test_pod_that_waits_keeps_its_ticket() -> None:
