@@ -103,11 +103,12 @@ class Result:
     seconds: float
 
 
-PYTEST = ("pytest", "--dist=loadscope", "--no-loadscope-reorder", "--junitxml={report}")
+PYTEST = ("pytest", "--dist=loadscope", "--no-loadscope-reorder", "--max-worker-restart=0", "--junitxml={report}")
 """Test files side by side, as most wait for processes that they start: three on any machine, as all use its devices, or
 two that have a whole cluster each.
 
-`tests/conftest.py` decides which tests make a group, and which groups come first."""
+`tests/conftest.py` decides which tests make a group, and which groups come first. If a process of tests is killed, the
+part ends as failed: xdist starts another one, but cannot give it the groups of the first, and may wait for ever."""
 
 WHOLE = "tests/cluster/whole"
 """Tests that share one cluster with the product, and run one after another."""
