@@ -40,10 +40,7 @@ def python_of(page: str) -> str:
 @pytest.mark.pytorch
 def test_ddp_trains_as_one_process_does(tmp_path: Path) -> None:
     """Two ranks on two workers have one model: that of a training on all rows."""
-    first, variables = pytorch.needs()
-    env = environment(tmp_path) | variables
-    with serve(tmp_path, tmp_path / "state", SOFT, env=env) as server, server.kernel() as kernel:
-        kernel.run(first)
+    with pytorch.notebook(tmp_path) as (_, kernel):
         kernel.run(python_of("ddp.md"), timeout=110)
         kernel.run("def workers(): return len(client.scheduler_info(n_workers=-1)['workers'])")
         assert kernel.run(ALONE) == "True 2"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernel import pytorch
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import SOFT, Server, await_, environment, serve
+from tests.kernel.servers import Server, await_, serve
 
 KEEP = """
 from jupyter_gpu import gpu, simulate
@@ -95,37 +95,31 @@ def users(server: Server) -> list[int]:
     return sorted(user["pid"] for gpu in server.status()["gpus"] for user in gpu["users"])
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server, library: str) -> None:
-    """The error names them at once by process number; after its advice is followed, the GPU is given back."""
-    start, kind = LIBRARIES[library]
-    kernel.run(start)
+def check_advice(kernel: Kernel, server: Server, kind: str, ends: str) -> None:
+    """The error names the workers of a kernel and says how they end; after that the GPU is given back."""
     pids = sorted(map(int, kernel.run("print(*pids)").split()))
     await_(lambda: pids == users(server), 20)
     with pytest.raises(Failed, match="Draining: Still open: ") as caught:
         kernel.run("gpu.release()", timeout=30)
     for pid in pids:
         assert f"{kind} (process {pid})" in caught.value.text
-    assert ENDS[library] in caught.value.text
-    kernel.run(ENDS[library].replace(" and ", "; "))
+    assert ends in caught.value.text
+    kernel.run(ends.replace(" and ", "; "))
     assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_workers_are_named_and_end_as_advised(kernel: Kernel, server: Server, library: str) -> None:
+    """The error names them at once by process number; after its advice is followed, the GPU is given back."""
+    start, kind = LIBRARIES[library]
+    kernel.run(start)
+    check_advice(kernel, server, kind, ENDS[library])
 
 
 @pytest.mark.pytorch
 def test_dataloader_workers_are_named_and_end_as_advised(tmp_path: Path) -> None:
     """The DataLoader is PyTorch's own, of the same version of Python."""
-    first, variables = pytorch.needs()
-    env = environment(tmp_path) | variables
-    with serve(tmp_path, tmp_path / "state", SOFT, env=env) as server, server.kernel() as kernel:
+    with pytorch.notebook(tmp_path) as (server, kernel):
         kernel.run(KEEP)
-        kernel.run(first)
         assert kernel.run(DATALOADER) == "[0, 1, 2, 3]"
-        pids = sorted(map(int, kernel.run("print(*pids)").split()))
-        await_(lambda: pids == users(server), 20)
-        with pytest.raises(Failed, match="Draining: Still open: ") as caught:
-            kernel.run("gpu.release()", timeout=30)
-        for pid in pids:
-            assert f"a DataLoader worker (process {pid})" in caught.value.text
-        assert "del loader, it" in caught.value.text
-        kernel.run("del loader, it")
-        assert kernel.run("print(gpu.wait(timeout=30).attached)") == "0"
+        check_advice(kernel, server, "a DataLoader worker", "del loader, it")
