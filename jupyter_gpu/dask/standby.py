@@ -13,16 +13,13 @@ from contextlib import suppress
 from jupyter_gpu.common.rules.visible import VARIABLES
 from jupyter_gpu.dask.child import Child
 from jupyter_gpu.dask.rules.words import Work
+from jupyter_gpu.remote.rules.standby_times import AFTER, StandbyTimes
 from jupyter_gpu.remote.rules.switch import is_on
 
 _OF_GPUS = {name for names in VARIABLES.values() for name in names}
 """The variables that follow the program's GPUs: a worker is told of its own."""
 VARIABLE = "JUPYTER_GPU_DASK_STANDBY"
 """The environment variable that switches it off (``0``)."""
-AFTER = 1.0
-"""Seconds from the moment when one is taken to the start of the next."""
-FIRST_PAUSE, LAST_PAUSE = 1.0, 300.0
-"""Seconds from the end of one that nobody took to the start of the next."""
 
 
 class Standby:
@@ -32,7 +29,7 @@ class Standby:
         self._on = is_on(os.environ, VARIABLE)
         self._child: Child | None = None
         self._inherited = ("", dict[str, str]())
-        self._due, self._pause = now + AFTER, FIRST_PAUSE
+        self._times = StandbyTimes(now + AFTER)
 
     @property
     def pid(self) -> int:
@@ -47,9 +44,9 @@ class Standby:
     def work(self, word: Work, now: float) -> Child:
         """Return a process that becomes a worker: the one that stands by, or a new one."""
         taken, self._child = self._child, None
-        self._due = max(self._due, now + AFTER)
+        self._times.taken(now)
         if taken is not None and taken.lives and self._inherited == _inherited():
-            self._pause = FIRST_PAUSE
+            self._times.worked()
             taken.tell(word.dump())
             return taken
         if taken is not None:
@@ -60,9 +57,8 @@ class Standby:
         """Start one if it is due."""
         if self._child is not None and not self.lives:
             self.end()
-            self._due = now + self._pause
-            self._pause = min(2 * self._pause, LAST_PAUSE)
-        if self._on and self._child is None and now >= self._due:
+            self._times.failed(now)
+        if self._on and self._child is None and not self._times.wait(now):
             self._child, self._inherited = Child(), _inherited()
 
     def end(self) -> None:

@@ -11,15 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from jupyter_gpu.remote.rules.standby_times import StandbyTimes
 from jupyter_gpu.remote.rules.switch import is_on
 from jupyter_gpu.worker.kernels import Kernel
 
 VARIABLE = "JUPYTER_GPU_WORKER_STANDBY"
 """The environment variable that switches it on (``1``) or off (``0``); else in pods alone it is on."""
-AFTER = 1.0
-"""Seconds from the moment when one is taken to the start of the next."""
-FIRST_PAUSE, LAST_PAUSE = 1.0, 300.0
-"""Seconds from the end of one that nobody took to the start of the next."""
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
@@ -32,28 +29,27 @@ class Standby:
 
     def __init__(self, now: float) -> None:
         self.kernel: Kernel | None = None
-        self._due, self._pause = now, FIRST_PAUSE
+        self._times = StandbyTimes(now)
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until one is to be started; None: there is one."""
-        return None if self.kernel is not None else max(0.0, self._due - now)
+        return None if self.kernel is not None else self._times.wait(now)
 
     def take(self, now: float) -> Kernel | None:
         """Return the kernel, which is none that stands by any more; None: there is none."""
         taken, self.kernel = self.kernel, None
         if taken is not None:
             taken.stood_by = True
-        self._due = max(self._due, now + AFTER)
+        self._times.taken(now)
         return taken
 
     def worked(self) -> None:
         """Note that a kernel was ready for its notebook."""
-        self._pause = FIRST_PAUSE
+        self._times.worked()
 
     def failed(self, now: float) -> None:
         """Note that it could not be started, or ended."""
-        self._due = now + self._pause
-        self._pause = min(2 * self._pause, LAST_PAUSE)
+        self._times.failed(now)
 
     def on_end(self) -> None:
         """Take note that its process has ended."""

@@ -220,23 +220,3 @@ def test_switch() -> None:
     )
     assert done.returncode == 1
     assert "must be 0 or 1" in done.stderr
-
-
-def test_times() -> None:
-    """The first at once, the next after a while; those that end are replaced with pauses that grow to a bound."""
-    now = 100.0
-    one = standby.Standby(now)
-    assert one.wait(now) == 0
-    assert one.take(now) is None
-    assert one.wait(now) == standby.AFTER
-    pauses = []
-    for _ in range(12):
-        one.failed(now)
-        pauses.append(one.wait(now))
-    assert pauses[:4] == [1, 2, 4, 8]
-    assert pauses[-1] == standby.LAST_PAUSE
-    one.take(now)
-    assert one.wait(now) == standby.LAST_PAUSE
-    one.worked()
-    one.failed(now)
-    assert one.wait(now) == standby.FIRST_PAUSE
