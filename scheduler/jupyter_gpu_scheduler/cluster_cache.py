@@ -74,6 +74,7 @@ class ClusterCache:
             PairPolicy(settings.policy, settings.relation),
             clocks,
             self.owners.limits_by_kind,
+            self.owners.may_leave,
         )
         self._nodes: dict[str, NodeRecord] = {}
         self._node_use = NodeUse()
@@ -161,7 +162,7 @@ class ClusterCache:
         for owner in changed:
             for state in self.owners.update_terms(owner):
                 self._put_state(state)
-        self.notebooks.terms_changed(changed)
+        self._put_known(self.notebooks.terms_changed(changed))
         self._on_change()
 
     # --- what is known ------------------------------------------------------------------------------------------------

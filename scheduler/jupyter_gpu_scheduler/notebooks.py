@@ -6,7 +6,7 @@ that is decided and not confirmed yet counts as written, as a decision about GPU
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -69,9 +69,11 @@ class Notebooks:
         rules: PairPolicy,
         clocks: Clocks,
         limits_of: LimitsOf = lambda _: None,
+        may_leave: Callable[[Owner], bool] = lambda _: True,
     ) -> None:
         self._snapshot = snapshot
         self._limits_of = limits_of
+        self._may_leave = may_leave
         self._records = records
         self._namespaces = frozenset(settings.namespaces)
         self._grace = settings.grace_seconds
@@ -89,6 +91,7 @@ class Notebooks:
         self._ends: dict[str, float] = {}  # when a worker of a notebook is kept no longer
         self._named: dict[str, float] = {}  # promises: since when they are there
         self._moved: list[tuple[str, str]] = []  # notebooks with a part that left a worker which failed, and a sentence
+        self._kept_home: set[Owner] = set()  # a limit keeps their pods on their own nodes
 
     # --- records ------------------------------------------------------------------------------------------------------
 
@@ -197,11 +200,20 @@ class Notebooks:
             del self._promised[uid]
         return tuple(there.values()), tuple(made), tuple(promised - now)
 
-    def terms_changed(self, owners: Collection[Owner]) -> None:
-        """Note that limits of these owners may have changed: other nodes may be permitted more now."""
+    def terms_changed(self, owners: Collection[Owner]) -> tuple[str, ...]:
+        """Note that limits of these owners may have changed: other nodes may be permitted more now.
+
+        Return the pods whose state follows from whether they may have GPUs of other nodes at all, if that changed.
+        """
         known = ((uid, self._snapshot.pod(uid)) for uid in self._waiting)
         found = (uid for uid, pod in known if pod and pod.owner in owners and self._limits_of(pod.owner))
         self._stirred.update(dict.fromkeys(found))
+        some = owners if self._namespaces else ()
+        changed = [owner for owner in some if self._may_leave(owner) is (owner in self._kept_home)]
+        self._kept_home.symmetric_difference_update(changed)
+        uids = [pod.uid for owner in changed for pod in self._snapshot.owned(owner) if self._is_served(pod)]
+        self._stirred.update(dict.fromkeys(uids))
+        return tuple(uids)
 
     def on(self, node: str) -> tuple[str, ...]:
         """Return the notebooks on a node: what it can ever serve may have changed."""
@@ -219,8 +231,16 @@ class Notebooks:
         known = record.state if record else None
         return as_worker(state, known, self._asked.get(uid), part, same_image=same)
 
-    def _allowed(self, pod: PodState) -> bool:
+    def _is_served(self, pod: PodState) -> bool:
+        """Tell whether a pod is in a namespace of workers, and is none."""
         return pod.namespace in self._namespaces and not pod.notebook
+
+    def _allowed(self, pod: PodState) -> bool:
+        """Tell whether other nodes may give a pod GPUs."""
+        if not self._is_served(pod) or self._may_leave(pod.owner):
+            return self._is_served(pod)
+        self._kept_home.add(pod.owner)
+        return False
 
     def _parts(self, uid: str, remote: RemoteRecord | None) -> tuple[WorkerPart, ...]:
         service = self._due.get(uid) or (remote.service if remote else None)

@@ -179,6 +179,13 @@ class Owners:
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
+    def may_leave(self, owner: Owner) -> bool:
+        """Tell whether the limits of an owner permit GPUs of other nodes than the pod's own."""
+        if not len(self._limits):
+            return True
+        found = self._owners.get(owner)
+        return ((found and found.effective) or self._limits.effective(owner)).remote.value
+
     def put_limit(self, limit: Limit) -> tuple[Owner, ...]:
         """Add or replace a limit; return the owners whose pods need new terms."""
         before = len(self._limits)

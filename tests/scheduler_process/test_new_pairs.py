@@ -280,6 +280,18 @@ def test_limit_counts_the_part(world: NewPods) -> None:
     assert world.has("c") == 0
 
 
+def test_limit_keeps_new_pods_on_nodes_with_their_gpus(world: NewPods) -> None:
+    """It is in line for these; once its owner may have GPUs of other nodes, it fits without any."""
+    world.limited(remote=False)
+    world.create("a", 2)
+    assert world.fitting("a") == ("n1",)
+    assert "n0" in world.bind("a", "n0")
+    world.limited()
+    assert world.fitting("a") == ("n1", "n2", "n0")
+    world.limited(remote=False)
+    assert world.fitting("a") == ("n1",)
+
+
 def test_kube_scheduler_is_made_to_ask_again_once_a_pair_serves_a_pod(world: NewPods) -> None:
     """The next pod of each kind, which stands in no line, is asked for; if that does not help, it waits on."""
     kinds: list[str] = []

@@ -534,6 +534,7 @@ STEP = some.one_of(
     some.tuples(some.just("set"), some.sampled_from([("a", "n0"), ("b", "n1")]), some.integers(1, 3)),
     some.tuples(some.just("limit"), some.fixed_dictionaries({"most": some.integers(1, 4)}), some.none()),
     some.tuples(some.just("limit"), some.fixed_dictionaries({"memory": MEMORY}), some.none()),
+    some.tuples(some.just("limit"), some.fixed_dictionaries({"remote": some.booleans()}), some.none()),
     some.tuples(some.just("open"), some.sampled_from(["a-w1", "b-w1", "a", "b"]), some.booleans()),
     some.tuples(some.just("restart"), some.none(), some.none()),
     some.tuples(some.just("follow"), some.none(), some.none()),
