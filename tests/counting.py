@@ -55,6 +55,7 @@ COUNTED = (
     "tests/node/devices/test_program_reader.py",
     "tests/node/gpus/test_busy.py",
     "tests/node/gpus/test_compute.py",
+    "tests/node/gpus/test_fabric.py",
     "tests/node/gpus/test_kfd.py",
     "tests/node/gpus/test_managed.py",
     "tests/node/gpus/test_second_owners.py",

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jupyter_gpu.model.gpu import Device, Gpu
+from jupyter_gpu_node.gpus.rules import fabric
 from jupyter_gpu_node.gpus.rules.compute import billions
 from jupyter_gpu_node.gpus.rules.instances import MIG_MODE
 
@@ -110,6 +111,7 @@ class Nvml:
             slow=self.slow(handle),
             numa=_numa(_text(self.api.nvmlDeviceGetPciInfo(handle).busId)),
             compute=self.compute(handle),
+            fabric=self.fabric(handle),
         ).to_json()
         self.names[_address(handle)] = uuid
         self.actions[uuid] = self.action(handle)
@@ -150,6 +152,16 @@ class Nvml:
             return billions(cores, int(self.api.nvmlDeviceGetMaxClockInfo(handle, self.api.NVML_CLOCK_SM)))
         except self.api.NVMLError:
             return None
+
+    def fabric(self, handle: Any) -> str | None:
+        """Return the word of the NVLink fabric that the GPU is in; None where it is in none, or the driver is old."""
+        try:
+            info = self.api.c_nvmlGpuFabricInfoV_t()
+            self.api.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+        except (AttributeError, self.api.NVMLError):  # the binding, too, may be older
+            return None
+        cluster = ctypes.string_at(ctypes.addressof(info) + type(info).clusterUuid.offset, 16)  # it may have zeros
+        return fabric.word(cluster, int(info.cliqueId), state=int(info.state), status=int(info.status))
 
     def divided(self, handle: Any) -> bool:
         """Tell whether the GPU is in MIG mode. One that does not say is not used, as it may be."""

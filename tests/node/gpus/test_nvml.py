@@ -105,6 +105,10 @@ def test_inventory(driver: Driver) -> None:
     assert all(g.healthy and not g.simulated for g in gpus)
     assert source.note == ""
     assert source.inventory() == gpus
+    driver.set(gpu("a"), gpu("b"), gpu("c"), links=[[1, 2]], switches=[[0, 2]])
+    found = driver.source().inventory()
+    assert [g.island for g in found] == [None, "group-1", "group-1"]
+    assert [g.switch for g in found] == ["group-0", None, "group-0"], "others are further from each other"
 
 
 @pytest.mark.root
@@ -113,6 +117,15 @@ def test_compute_is_that_of_all_cores_at_the_highest_clock(driver: Driver) -> No
     driver.set(gpu("a", cores=16_896, clock=1980), gpu("b", cores=16_896), gpu("c", clock=1980))
     found = driver.source().inventory()
     assert [(one.compute, one.healthy) for one in found] == [(66_908, True), (None, True), (None, True)]
+
+
+@pytest.mark.root
+def test_fabric_is_told_where_there_is_one(driver: Driver) -> None:
+    """By the driver's id, which may have zeros within, and the clique; an old driver does not tell it."""
+    driver.set(gpu("a", fabric=["00ff" * 8, 7]), gpu("b", fabric=["00" * 16, 0]), gpu("c"))
+    found = driver.source().inventory()
+    assert [one.fabric for one in found] == ["00ff00ff-00ff-00ff-00ff-00ff00ff00ff.7", None, None]
+    assert all(one.healthy for one in found)
 
 
 @pytest.mark.root

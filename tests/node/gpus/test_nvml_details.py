@@ -16,6 +16,7 @@ from jupyter_gpu.model.view import GpuLoad
 from jupyter_gpu_node.gpus import nvml, nvml_details
 from jupyter_gpu_node.gpus.nvml import NvmlSource
 from jupyter_gpu_node.gpus.nvml_details import Traffic, rates
+from jupyter_gpu_node.gpus.rules import fabric
 from tests.node.gpus.test_nvml import Driver, driver, gpu, helper
 
 __all__ = ["driver"]  # the fixture
@@ -171,9 +172,15 @@ def test_fake_driver_matches_the_real_module(tmp_path: Path) -> None:
         *("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetPowerUsage"),
         *("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetFieldValues"),
         *("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"),
+        *("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfoV_t"),
     ]
     assert all(callable(getattr(pynvml, name)) for name in names)
     assert (pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN) == (0, 1)
     assert (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES) == (0, 1)
     fields = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
     assert fields == (138, 139)
+    assert pynvml.NVML_GPU_FABRIC_STATE_COMPLETED == fabric.COMPLETED
+    told = pynvml.c_nvmlGpuFabricInfoV_t
+    assert [(name, getattr(told, name).offset) for name, _ in told._fields_] == [
+        *(("version", 0), ("clusterUuid", 4), ("status", 20), ("cliqueId", 24), ("state", 28), ("healthMask", 32))
+    ]

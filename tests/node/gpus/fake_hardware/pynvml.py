@@ -3,11 +3,12 @@
 ``FAKE_NVML`` names the file: ``{"init": error?, "gpus": [{"uuid", "fails": function?, "hangs": function?, "dies":
 function?, "slow": seconds?, "recovery": action?, "computing": [[pid, bytes]]?, "samples": [[age in s, per cent]]?,
 "throttled": reasons?, "pending": 1?, "drained": 1?, "unnumbered": true?, "cores": number?, "clock": MHz?, "mig": mode?,
-"instances": [uuid | null]?, …}], "nodes": "-test", "links": [[0, 1]], "switches": [[0, 1]], "xids": [[index, xid]],
-"broken": true?}``. An event set tells of those ``xids`` that come after it was made; ``broken``: of none any more. What
-takes PCIe's measure is noted in a file beside it.
+"instances": [uuid | null]?, "fabric": [id in hexadecimal, clique]?, …}], "nodes": "-test", "links": [[0, 1]],
+"switches": [[0, 1]], "xids": [[index, xid]], "broken": true?}``. An event set tells of those ``xids`` that come after
+it was made; ``broken``: of none any more. What takes PCIe's measure is noted in a file beside it.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -134,6 +135,26 @@ def nvmlDeviceGetNumGpuCores(handle: int) -> int:  # noqa: N802
 def nvmlDeviceGetMaxClockInfo(handle: int, kind: int) -> int:  # noqa: N802
     assert kind == NVML_CLOCK_SM
     return int(_sensor(handle, "MaxClockInfo", "clock"))
+
+
+class c_nvmlGpuFabricInfoV_t(ctypes.Structure):  # noqa: N801
+    """The second version of what the driver tells of a fabric."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint),
+        ("clusterUuid", ctypes.c_uint8 * 16),
+        ("status", ctypes.c_uint),
+        ("cliqueId", ctypes.c_uint32),
+        ("state", ctypes.c_uint),
+        ("healthMask", ctypes.c_uint32),
+    )
+
+
+def nvmlDeviceGetGpuFabricInfoV(handle: int, reference: Any) -> None:  # noqa: N802
+    cluster, clique = _sensor(handle, "GpuFabricInfoV", "fabric")
+    info = reference._obj  # what `byref` was given
+    info.clusterUuid[:] = list(bytes.fromhex(cluster))
+    info.cliqueId, info.state = clique, 3
 
 
 def nvmlDeviceGetMigMode(handle: int) -> list[int]:  # noqa: N802
