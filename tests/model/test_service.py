@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import encode
+from jupyter_gpu.model.errors import InvalidAnnotation
 from jupyter_gpu.model.service import (
     Z85,
     Peer,
@@ -114,6 +115,17 @@ def test_what_names_no_worker_is_refused(value: object) -> None:
 def test_worker_is_reached_once_all_is_known(known: dict[str, Any], ready: bool) -> None:
     """Without address, port or key nothing is dialled."""
     assert WorkerPart("w1", "node2", **known).ready is ready
+
+
+def test_at_most_eight_workers_are_read() -> None:
+    """A pod's socket and panel hold no more, whatever an annotation says."""
+    named = tuple(WorkerPart(f"w{number}", "node2") for number in range(1, 10))
+    told = {part.id: WorkerStatus(WorkerState.RUNNING) for part in named}
+    assert decode_service(encode(Service(1, named[:8]))).workers == named[:8]
+    with pytest.raises(InvalidAnnotation, match="'workers'"):
+        decode_service(encode(Service(1, named)))
+    with pytest.raises(InvalidAnnotation, match="more than 8 workers"):
+        decode_worker_status(encode(WorkerStatuses(told)))
 
 
 def test_workers_are_found_by_name() -> None:

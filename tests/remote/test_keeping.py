@@ -117,8 +117,9 @@ def test_places() -> None:
     """The own node comes first, then the nearest ones; one that is not reached, or has nothing, is none."""
     far, near = worker("w1", 1000, relation=Relation.OTHER), worker("w3", 1000)
     starts = worker("w2", 1000)._replace(stage=Stage.CONNECTING)
-    known = replace(seen((A, 1000)), workers=(far, starts, near, worker("w4")))
-    assert places(known) == (HERE, "w3", "w1")
+    odd = worker("w5", 1000, relation=Relation.UNKNOWN)
+    known = replace(seen((A, 1000)), workers=(far, starts, odd, near, worker("w4")))
+    assert places(known) == (HERE, "w3", "w5", "w1")
     assert usable(known, "w3") == {("GPU-w3-0", 1000)}
     assert usable(known, "w2") == usable(known, "w4") == usable(known, "w9") == frozenset()
 

@@ -91,6 +91,11 @@ def test_all_output_arrives_before_the_reply(kept: Connection) -> None:
     assert ran(kept, "for n in range(200_000): print(n)") == "".join(f"{n}\n" for n in range(200_000))
 
 
+def test_text_is_sent_soon(kept: Connection) -> None:
+    """Ipykernel's own pause of 200 ms would be most of the time of a short cell."""
+    assert ran(kept, "import sys; print(sys.stdout.flush_interval, sys.stderr.flush_interval)") == "0.02 0.02\n"
+
+
 def test_output_of_child_processes_arrives(kept: Connection, tmp_path: Path) -> None:
     """They write to the descriptor itself; it arrives while the cell runs."""
     heard = Heard(("below", tmp_path / "heard"))
