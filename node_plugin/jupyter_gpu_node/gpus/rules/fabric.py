@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from itertools import pairwise
 
 COMPLETED = 3
 """The state of a GPU that is registered with its fabric (`NVML_GPU_FABRIC_STATE_COMPLETED`)."""
+_CUTS = (0, 8, 12, 16, 20, 32)
+"""Where the parts of a uuid begin and end."""
 
 
 def word(cluster: bytes, clique: int, *, state: int, status: int) -> str | None:
@@ -16,4 +18,6 @@ def word(cluster: bytes, clique: int, *, state: int, status: int) -> str | None:
     """
     if state != COMPLETED or status or not any(cluster):
         return None
-    return f"{UUID(bytes=cluster)}.{clique}"
+    text = cluster.hex()
+    parts = (text[start:end] for start, end in pairwise(_CUTS))
+    return f"{'-'.join(parts)}.{clique}"
