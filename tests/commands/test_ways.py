@@ -33,6 +33,7 @@ def test_way_to_a_worker(tried: Tried, level: Level, said: str) -> None:
     (finding,) = judge_ways(TWO, tried)
     assert (finding.level, finding.about) == (level, "worker")
     assert said in finding.text
+    assert ("ports 47100 to 47141" in finding.advice) is bool(tried.ways and tried.ways[0].trouble)
 
 
 def test_worker_with_other_packages() -> None:

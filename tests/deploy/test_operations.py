@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.remote.rules.control import CHANNELS, MAX_KERNELS, PORT
+from jupyter_gpu.remote.rules.control import LAST_PORT, PORT
 from tests.cluster.testbed.commands import CommandFailed
 from tests.deploy import chart
 from tests.deploy.test_chart import EVERYTHING, FULL
@@ -198,8 +198,7 @@ def test_network_policies_of_workers_are_chosen_by_direction() -> None:
     def pods(operator: str) -> dict[str, Any]:
         return {"matchExpressions": [{"key": "jupyter-gpu.io/worker", "operator": operator}]}
 
-    last = PORT + CHANNELS * MAX_KERNELS + 1 + MAX_KERNELS  # one for large objects, and Dask's of each kernel
-    ports = [{"protocol": "TCP", "port": PORT, "endPort": last}]
+    ports = [{"protocol": "TCP", "port": PORT, "endPort": LAST_PORT}]
     workers, others = pods("Exists"), pods("DoesNotExist")
     assert not policies()
     into = policies(ingress=True)

@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import chosen
+from jupyter_gpu.remote import bulk, connection, first_process, items, sources
+from jupyter_gpu.remote.rules import control, shipping
+from jupyter_gpu.worker import node, pinned
 from jupyter_gpu_scheduler.rules.pairs.relation import SWITCH_KEYS, Network
 from jupyter_gpu_scheduler.rules.scoring.policy import PRESETS
+from jupyter_gpu_scheduler.workers.rules import status
 
+MIB = 2**20
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -47,6 +52,32 @@ def test_benchmarks_that_are_named_exist() -> None:
     modules = {name for line in built for name in re.findall(r"python -m (benchmarks\.[a-z_.]+)", line)}
     assert "benchmarks.placement" in modules
     assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
+
+
+def test_ports_of_workers_are_those_of_the_guide() -> None:
+    """Whoever writes a policy of the network by it leaves none out."""
+    text = guide("other-nodes.md")
+    assert f"listens on its ports {control.PORT} to {control.LAST_PORT}. Those from" in text
+    assert f"Those from {control.LAST_PORT - control.MAX_KERNELS + 1} on serve Dask" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "so"),
+    [
+        ("`WorkerLost` after 15 seconds;", (first_process.SILENCE, pinned.SILENCE) == (15_000, 15_000)),
+        ("interrupted after a minute. For ten minutes the process is kept", node.ALONE == (60, 600)),
+        ("up to 64 MB together", shipping.LIMIT == 64 * MIB),
+        ("(16 MB or more in one call)", bulk.LARGE == 16 * MIB),
+        ("up to 256 MiB of all items", items.MEMORY == 256 * MIB),
+        ("(up to 1,000, 8 MiB; ", (sources.MOST_MODULES, sources.MOST_BYTES) == (1_000, 8 * MIB)),
+        ("a third Ctrl-C ends", connection.LAST_INTERRUPT == 3),
+        ("no place for a worker within a minute", status.UNPLACED_SECONDS == 60),
+    ],
+)
+def test_numbers_of_the_guide_are_those_of_the_code(said: str, so: bool) -> None:
+    """Users read them on the page about cells that run elsewhere."""
+    assert said in " ".join(guide("run-elsewhere.md").split())
+    assert so
 
 
 def test_labels_of_switches_are_those_of_the_guide() -> None:

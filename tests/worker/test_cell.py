@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.kernels import Failed, Kernel
-from tests.kernel.servers import Server, await_, serve_soft
+from tests.kernel.servers import Server, await_, serve, serve_soft
 from tests.worker.test_gpu_calls import IMPORTS, LIBRARY, STICKY, give_back
 from tests.worker.test_processes import gone
 
@@ -324,6 +324,17 @@ def test_other_package(kept: Kernel) -> None:
         fresh(kept, "print(1)")
     kept.run("cloudpickle.__version__ = real")
     assert fresh(kept, "print(1)") == "1"
+
+
+def test_time_limit(kernel: Kernel, server: Server, tmp_path: Path) -> None:
+    """All GPUs are another server's: then the cell runs neither here nor there, and its request is gone."""
+    with serve(tmp_path, server.folder / "state", "--GpuExtension.enforcement=soft") as other:
+        other.gpus(4)
+        for options in ("", "--fresh "):
+            with pytest.raises(Failed, match="NoCapacity"):
+                kernel.run(f"%%gpu 1 {options}--timeout 0.2\nran = 1")
+    assert kernel.run("print('ran' in globals())") == "False"
+    assert server.status()["requested"]["milli"] == 0
 
 
 @pytest.mark.parametrize(

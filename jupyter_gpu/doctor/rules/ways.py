@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from jupyter_gpu.model.pod_worker import Stage
 from jupyter_gpu.model.view import View
+from jupyter_gpu.remote.rules.control import LAST_PORT, PORT
 
 from .findings import Finding, Level
 
 _PORTS = (
-    "Its ports 47100 to 47133 must be open to this pod: ask your administrator whether a NetworkPolicy closes them."
+    f"Its ports {PORT} to {LAST_PORT} must be open to this pod: ask your administrator whether a NetworkPolicy closes "
+    "them."
 )
 
 _VERSIONS = (

@@ -49,6 +49,8 @@ PORT = 47100
 one for each kernel's Dask workers."""
 CHANNELS = 4
 """Ports of one kernel: shell, iopub, stdin, control."""
+LAST_PORT = PORT + CHANNELS * MAX_KERNELS + 1 + MAX_KERNELS
+"""The last port of a worker's pod: behind the kernels' channels are one for large objects and Dask's of each kernel."""
 _TEXT = strict.text(200)
 _PATH = strict.text(4096)
 _PORT = strict.integer(1, 65535)
