@@ -73,7 +73,7 @@ DECISIONS = [
     Room("the process", (SCHEDULER,), "Watches the cluster, has decisions made, and writes them."),
     *(
         _package(f"{SCHEDULER}.rules.{name}")
-        for name in ("new_pods", "pairs", "scoring", "queue", "placement", "limits", "state")
+        for name in ("new_pods", "pairs", "scoring", "queue", "parking", "placement", "limits", "state")
     ),
     Room("wire", (f"{SCHEDULER}.rules.wire",)),
     _package(f"{SCHEDULER}.workers", "workers/"),

@@ -53,7 +53,7 @@ def waits_for(snapshot: ClusterSnapshot, owner: Owner) -> int:
 
 
 def _waits_for(pod: PodState) -> int:
-    return max(0, pod.requested.milli - pod.has) if pod.requested and not pod.gone else 0
+    return max(0, pod.wanted.milli - pod.has) if pod.wanted and not pod.gone else 0
 
 
 def _whole(seconds: float | None) -> int | None:

@@ -147,11 +147,11 @@ class Division:
         def wished(pod: PodState) -> int:
             """Return what a pod has of the model, and what it lacks: that may be of the model, too."""
             such = any(named(kind.model, word) for kind in self._obtainable[pod.uid])
-            if not such or not pod.requested:
+            if not such or not pod.wanted:
                 return 0
             decided = pod.allocated.shares if pod.allocated and pod.has else ()
             has = sum(measure(pod, share.uuid, share.milli, None) for share in decided)
-            return has + max(0, pod.requested.milli - pod.has)
+            return has + max(0, pod.wanted.milli - pod.has)
 
         return wished
 
@@ -207,7 +207,7 @@ class Division:
             return self._whole_shares(pod, amount)
         if amount >= claim.has:
             more = (amount - claim.has) * MILLI_PER_GPU // largest
-            lacks = max(0, pod.requested.milli - has) if pod.requested else 0
+            lacks = max(0, pod.wanted.milli - has) if pod.wanted else 0
             return has + (more if not has or more >= lacks else more - more % MILLI_PER_GPU)
         least = min(self._kind_memory(claim.uid, uuid) for uuid, _ in claim.shares)
         return max(0, has - -(-(claim.has - amount) * MILLI_PER_GPU // least))
@@ -243,9 +243,9 @@ class Division:
         return recorded.booked(memory) if recorded else -(-milli * memory // MILLI_PER_GPU)
 
     def _wished_bytes(self, pod: PodState) -> int:
-        if pod.requested and self._records_memory(pod):
-            return sum(self._piece_bytes(pod, piece) for piece in pod.requested.wish.pieces)
-        return -(-pod.requested.milli * self._largest(pod.uid) // MILLI_PER_GPU) if pod.requested else 0
+        if pod.wanted and self._records_memory(pod):
+            return sum(self._piece_bytes(pod, piece) for piece in pod.wanted.pieces)
+        return -(-pod.wanted.milli * self._largest(pod.uid) // MILLI_PER_GPU) if pod.wanted else 0
 
     def _kind_memory(self, uid: str, uuid: str) -> int:
         kind = self._kind(self._pods[uid], uuid)

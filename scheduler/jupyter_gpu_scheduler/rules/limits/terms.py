@@ -167,8 +167,8 @@ def unserved_terms(
     most, lacking = limits.gpus.amount, {pod.uid: pod for pod in pods}
 
     def usable(uid: str, amount: int) -> int:
-        requested = lacking[uid].requested
-        return permitted(requested.wish, amount).milli if requested else amount
+        wanted = lacking[uid].wanted
+        return permitted(wanted, amount).milli if wanted else amount
 
     last = [pod.uid for pod in pods if not can_use_more(snapshot, pod)]
     parts = raised(claims(pods, last), most - has, max(0, most - held), usable)
@@ -236,9 +236,9 @@ def _limited_terms(
 
 def _may_gain(pod: PodState, allowance: int | None) -> bool:
     """Tell whether a pod may get more of its wish: only such pods change with every pod of their owner."""
-    if allowance is None or not pod.requested:
+    if allowance is None or not pod.wanted:
         return pod.wished > pod.has
-    return min(pod.wished, permitted(pod.requested.wish, allowance).milli) > pod.has
+    return min(pod.wished, permitted(pod.wanted, allowance).milli) > pod.has
 
 
 def _within_maximum(

@@ -156,7 +156,7 @@ class Splitter:
         """Tell whether another node could be of use, once it has room."""
         wish = notebook.permitted
         if notebook.requested and self._limits_of(notebook.owner):
-            wish = notebook.requested.wish  # other nodes may be permitted more
+            wish = notebook.wanted  # other nodes may be permitted more
         return bool(wish and wish.milli > granted(self._snapshot, notebook)) or any(map(self._unserved, workers))
 
     def _given_back(self, notebook: PodState, wish: Wish, workers: Sequence[Worker]) -> Counter[str]:

@@ -128,8 +128,9 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             lendable=pod.lendable,
         )
         after = with_had(before, after, fair=pod.standing is not None)
-        if after != pod.allocated and (pod.allocated or pod.requested or pod.pod_limit):
-            decisions.append(Decision.between(pod, after))
+        known = queue_pass.unsettled.get(pod.uid, pod) if pod.parked else pod
+        if after != known.allocated and (known.allocated or known.requested or known.pod_limit):
+            decisions.append(Decision.between(known, after))
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 
 from jupyter_gpu.model.annotations import Allocated, Wish
@@ -26,6 +27,7 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.use_class import use_class
+from jupyter_gpu_scheduler.rules.parking.returns import returned
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
 from jupyter_gpu_scheduler.rules.state.books import free_memory, memory_beside
@@ -52,7 +54,11 @@ class QueuePass:
 
     def __init__(self, snapshot: ClusterSnapshot, node: str, gpus: Sequence[Gpu], pods: Iterable[PodState]) -> None:
         self.gpus = {gpu.uuid: gpu for gpu in gpus}
-        self.pods = sorted((pod for pod in pods if not pod.gone), key=lambda pod: pod.rank)
+        known = sorted((pod for pod in pods if not pod.gone), key=lambda pod: pod.rank)
+        self.pods = [pod.settled() if pod.parked else pod for pod in known]
+        """Next first; without what was parked since it was decided."""
+        self.unsettled = {before.uid: before for before, pod in zip(known, self.pods, strict=True) if before is not pod}
+        """Those of the pods of which something was, as they are recorded."""
         self.shares = {pod.uid: _present(pod, self.gpus) for pod in self.pods}
         self.owed: dict[str, int] = {}
         self.owed_memory: dict[str, int] = {}
@@ -71,6 +77,16 @@ class QueuePass:
         recorded = snapshot.recorded_memory & self.gpus.keys()
         self._memory = {uuid: dict(snapshot.memory_held(uuid, node)) for uuid in recorded}
         self._free_memory = {uuid: self._left(self.gpus[uuid], "") for uuid in self._memory}
+        if self.unsettled:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Note what was parked as free for other pods; new ones must wait until that is recorded."""
+        for pod in self.pods:
+            before = self.unsettled.get(pod.uid, pod)
+            for uuid in before.held.keys() & self.gpus.keys() if before is not pod else ():
+                self._held[uuid][pod.uid] = pod.held.get(uuid, 0)
+                self._note_memory(uuid, pod.uid, pod.held_memory.get(uuid))
 
     def serve(self) -> None:
         """Decide for all pods."""
@@ -207,7 +223,7 @@ class QueuePass:
         Their owners keep what is guaranteed to them.
         """
         first = min((pod for pod in waiting if pod.overdue and not pod.blocked), key=_by_ticket, default=None)
-        if first is None or first.wish is None:
+        if first is None or first.wish is None or first.parked:  # what is parked can come back to its own GPUs only
             return
         later = sorted((pod for pod in waiting if _by_ticket(pod) > _by_ticket(first)), key=_by_ticket, reverse=True)
         before = {pod.uid: self.shares[pod.uid] for pod in later}
@@ -263,6 +279,26 @@ class QueuePass:
     def _arrange(self, pod: PodState, wish: Wish, kept_back: Iterable[str]) -> Arrangement:
         """Return the least change that serves ``wish`` as far as there is room, and the pod's allowances permit."""
         spots = self._spots(pod, kept_back)
+        if pod.parked:
+            shares = self.shares[pod.uid]
+            if pod.parked.needed and wish.milli > total(shares):
+                return returned(pod.parked, wish, shares, spots, partial(self._permits, pod))
+            away = pod.parked.away
+            spots = [replace(spot, room=0) if spot.gpu.uuid in away else spot for spot in spots]
+            found = self._arrange_within(pod, wish, spots)
+            return replace(found, wanted=found.wanted - away)
+        return self._arrange_within(pod, wish, spots)
+
+    def _permits(self, pod: PodState, shares: Sequence[GpuShare]) -> bool:
+        """Tell whether a pod's allowances for models permit these shares."""
+        for words, allowance in pod.model_allowances:
+            such = (share for share in shares if share.uuid in self.gpus and named(self.gpus[share.uuid].model, words))
+            if total(such) > allowance:
+                self.cut.add(pod.uid)
+                return False
+        return True
+
+    def _arrange_within(self, pod: PodState, wish: Wish, spots: list[Spot]) -> Arrangement:
         if not pod.model_allowances:
             return arrange(wish, spots)
         part, spots = within_models(wish, spots, pod.model_allowances)

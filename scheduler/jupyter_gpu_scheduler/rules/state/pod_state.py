@@ -21,6 +21,7 @@ from jupyter_gpu.model.limits.owner import Owner
 
 from .line import Rank
 from .offers import OfferedNodes
+from .parked import Parkable, ParkedPart, parked_part
 from .permitted import permitted
 from .slots_copied import copier
 from .standing import OwnerStanding, next_amount
@@ -116,6 +117,12 @@ class PodState:
     """The standing of its owner, while it waits in a fair line; ``None``: tickets alone decide."""
     lends_by_wish: bool = False
     """Whether its wish says if its whole GPUs may have guests: GPUs are lent, and no limit says it."""
+    parkable: tuple[Parkable, ...] = ()
+    """What may be parked for other pods now, see `rules.parking.candidates`."""
+    parked: ParkedPart | None = field(init=False, default=None, repr=False, compare=False)
+    """What of it is parked; ``None``: nothing."""
+    wanted: Wish | None = field(init=False, repr=False, compare=False)
+    """Its user's wish without what is parked and not needed; ``None`` where there is none."""
     rank: Rank = field(init=False, repr=False, compare=False)
     """Sorts pods into the order in which they are served: priority, then ticket, then age; in a fair line see
     `standing`."""
@@ -129,6 +136,12 @@ class PodState:
 
     def __post_init__(self) -> None:
         """Compute the rank once: a pod is compared with many others."""
+        wish = self.requested.wish if self.requested is not None else None
+        if self.attached is not None and self.attached.parked:
+            parked = parked_part(self.attached)
+            object.__setattr__(self, "parked", parked)
+            wish = parked.left_of(wish, () if self.allocated is None else self.allocated.shares) if wish else None
+        object.__setattr__(self, "wanted", wish)
         object.__setattr__(self, "rank", self.ranked(self.standing, self.has if self.standing else 0))
 
     def ranked(self, standing: OwnerStanding | None, has: int) -> Rank:
@@ -175,16 +188,16 @@ class PodState:
         """The wish that its node serves: the user's, as far as the allowance permits; ``None`` where there is none."""
         if self.most_here is not None and (wish := self.permitted):
             return permitted(wish, self.most_here)
-        if self.requested is None or self.allowance is None:  # as in `permitted`, for speed
-            return self.requested.wish if self.requested else None
-        return permitted(self.requested.wish, self.allowance)
+        if self.wanted is None or self.allowance is None:  # as in `permitted`, for speed
+            return self.wanted
+        return permitted(self.wanted, self.allowance)
 
     @property
     def permitted(self) -> Wish | None:
         """The wish as far as the allowance permits, whichever node can serve it; ``None`` where there is none."""
-        if self.requested is None or self.allowance is None:
-            return self.requested.wish if self.requested else None
-        return permitted(self.requested.wish, self.allowance)
+        if self.wanted is None or self.allowance is None:
+            return self.wanted
+        return permitted(self.wanted, self.allowance)
 
     @property
     def preemptible(self) -> bool:
@@ -199,8 +212,8 @@ class PodState:
     @property
     def cut(self) -> bool:
         """Whether the allowance permits less than its user wishes."""
-        wish = self.permitted
-        return wish is not None and self.requested is not None and wish.milli < self.requested.milli
+        wish, wanted = self.permitted, self.wanted
+        return wish is not None and wanted is not None and wish.milli < wanted.milli
 
     @property
     def kind(self) -> PodKind:
@@ -238,8 +251,11 @@ class PodState:
 
     @property
     def wished(self) -> int:
-        """Milli that its user wishes in all, whatever is permitted; nothing more is given to a pod that is gone."""
-        return self.requested.milli if self.requested and not self.fault and not self.gone else 0
+        """Milli that its user wishes in all, whatever is permitted, without what is parked and not needed.
+
+        Nothing more is given to a pod that is gone.
+        """
+        return self.wanted.milli if self.wanted and not self.fault and not self.gone else 0
 
     @property
     def lacks_gpus(self) -> bool:
@@ -291,6 +307,13 @@ class PodState:
     def with_shares(self, shares: tuple[GpuShare, ...]) -> PodState:
         """Return the pod once these shares are decided: what it loses stays held until its node has closed it."""
         return replace(self, allocated=(self.allocated or Allocated(0)).with_shares(shares, self.attached))
+
+    def settled(self) -> PodState:
+        """Return the pod without the shares that were parked since they were decided: they are closed already."""
+        parked, decided = self.parked, self.allocated
+        if parked is None or decided is None or all(share.uuid not in parked.away for share in decided.shares):
+            return self
+        return replace(self, allocated=replace(decided, shares=parked.others(decided.shares)))
 
     def showing(self, limit: PodLimit | None, allocated: Allocated | None) -> PodState:
         """Return the pod with another limit to show, and that limit written or not: all that is computed stays.
