@@ -107,6 +107,26 @@ def test_need_waits_for_a_gpu_that_broke_or_vanished_and_keeps_nothing_back(gpus
     assert found == {"a": {}, "b": {1: 1000}}
 
 
+def test_need_waits_while_its_own_wish_forbids_its_gpu() -> None:
+    """Who wishes another model meanwhile gets none of the other model for what is parked, and keeps nothing back."""
+    gpus = inventory(2, models=["A100", "H100"])
+    state = parked(pod("a", wants=1, has=[], ticket=1, model=("H100",)), away(0, needed=True))
+    snapshot = world(gpus, [state, pod("b", wants=2, has=[], ticket=2)])
+    assert decided(snapshot) == {"a": {}, "b": {0: 1000, 1: 1000}}
+    assert not decide(snapshot, NODE)
+
+
+def test_need_waits_while_it_would_not_be_joined_to_the_rest() -> None:
+    """A wish for one island has nothing back on another one; what is on one is joined to nothing elsewhere."""
+    gpus = inventory(4, island=2)
+    apart = parked(pod("a", wants=2, has=[2], ticket=1, topology="island"), away(0, needed=True))
+    snapshot = world(gpus, [apart])
+    assert decided(snapshot) == {"a": {2: 1000}}
+    assert not decide(snapshot, NODE)
+    beside = parked(pod("a", wants=2, has=[1], ticket=1, topology="island"), away(0, needed=True))
+    assert decided(world(gpus, [beside])) == {"a": {1: 1000, 0: 1000}}
+
+
 def test_need_waits_for_memory() -> None:
     """A share comes back with the memory of its wish, where that is free."""
     gpus = tuple(replace(each, gate=True) for each in inventory(1))

@@ -79,21 +79,8 @@ def _claim(pod: PodState, last: bool, measure: Measure | None, wished: Callable[
 
 
 _READ = attrgetter(
-    *(
-        "node",
-        "requested",
-        "wanted",
-        "fault",
-        "gone",
-        "finished",
-        "blocked",
-        "overdue",
-        "cap",
-        "ticket",
-        "created",
-        "notebook",
-    ),
-    *("busy", "resting", "lacks", "held", "held_memory"),
+    *("node", "requested", "fault", "gone", "finished", "blocked", "overdue", "cap", "ticket", "created", "notebook"),
+    *("busy", "resting", "lacks", "held", "held_memory", "wanted"),
 )
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from jupyter_gpu.model.annotations import Allocated, Reason
 from jupyter_gpu.model.gpu import GpuShare, total
 from jupyter_gpu.model.quantity import MILLI_PER_GPU, count_gpus, format_bytes, format_gpus
+from jupyter_gpu_scheduler.rules.parking.orders import Orders, park_orders
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
@@ -23,6 +25,7 @@ from .gains import with_had
 from .positions import shown_position
 from .queue_pass import STEP, QueuePass
 
+_NONE: Orders = MappingProxyType({})
 GUEST = " Meanwhile its programs run on a GPU of others while those do nothing."
 
 
@@ -78,7 +81,8 @@ def decide_in_steps(snapshot: ClusterSnapshot, node: str) -> Generator[None, Non
         return ()
     queue_pass = QueuePass(snapshot, node, gpus, (*snapshot.pods(node), *snapshot.nominated(node)))
     yield from queue_pass.serve_in_steps()
-    return (yield from _decisions(snapshot, queue_pass))
+    orders = park_orders(queue_pass.decided(snapshot.holds)) if snapshot.parks else _NONE
+    return (yield from _decisions(snapshot, queue_pass, orders))
 
 
 def as_guest(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated | None:
@@ -95,8 +99,10 @@ def as_guest(snapshot: ClusterSnapshot, pod: PodState, node: str) -> Allocated |
     return next(each.allocated for each in _last(_decisions(snapshot, queue_pass)) if each.uid == pod.uid)
 
 
-def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[None, None, tuple[Decision, ...]]:
-    """Collect the changes, with reasons and positions in line."""
+def _decisions(
+    snapshot: ClusterSnapshot, queue_pass: QueuePass, orders: Orders = _NONE
+) -> Generator[None, None, tuple[Decision, ...]]:
+    """Collect the changes, with reasons, positions in line, and the orders to park."""
     decisions = []
     last = 0
     line = 0
@@ -115,6 +121,10 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             ticket = before.ticket
             if ticket is None:
                 ticket = last = max(last, snapshot.last_ticket) + 1
+        if pod.parked and (known := queue_pass.unsettled.get(pod.uid)):
+            # By itself, whatever else it gains or loses: two pods that parked for each other wait for no write.
+            decisions.append(Decision.between(known, replace(before, park=orders.get(pod.uid, ()))))
+            continue
         reason, message = _reason(snapshot, pod, queue_pass)
         generation = pod.requested.generation if pod.requested else before.observed_generation
         after = replace(
@@ -126,11 +136,11 @@ def _decisions(snapshot: ClusterSnapshot, queue_pass: QueuePass) -> Generator[No
             position=position,
             limit=pod.pod_limit,
             lendable=pod.lendable,
+            park=orders.get(pod.uid, ()),
         )
         after = with_had(before, after, fair=pod.standing is not None)
-        known = queue_pass.unsettled.get(pod.uid, pod) if pod.parked else pod
-        if after != known.allocated and (known.allocated or known.requested or known.pod_limit):
-            decisions.append(Decision.between(known, after))
+        if after != pod.allocated and (pod.allocated or pod.requested or pod.pod_limit):
+            decisions.append(Decision.between(pod, after))
     return tuple(sorted(decisions, key=lambda decision: (not decision.removed, not decision.added)))
 
 

@@ -14,7 +14,7 @@ rest stands in no line, as room would not help it. A pod whose wish can't be rea
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -27,6 +27,7 @@ from jupyter_gpu.model.gpu import Gpu, GpuShare, total
 from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu.model.use_class import use_class
+from jupyter_gpu_scheduler.rules.parking.orders import DecidedNode
 from jupyter_gpu_scheduler.rules.parking.returns import returned
 from jupyter_gpu_scheduler.rules.placement.models import ModelAllowances, within_models
 from jupyter_gpu_scheduler.rules.placement.placement import Arrangement, Spot, arrange, fulfils
@@ -87,6 +88,10 @@ class QueuePass:
             for uuid in before.held.keys() & self.gpus.keys() if before is not pod else ():
                 self._held[uuid][pod.uid] = pod.held.get(uuid, 0)
                 self._note_memory(uuid, pod.uid, pod.held_memory.get(uuid))
+
+    def decided(self, holds: Callable[[Owner], int]) -> DecidedNode:
+        """Return what is decided, once all pods are served; ``holds``: the milli that all pods of an owner hold."""
+        return DecidedNode(self.gpus, self.pods, self.shares, self.owed, self._wanted, holds)
 
     def serve(self) -> None:
         """Decide for all pods."""

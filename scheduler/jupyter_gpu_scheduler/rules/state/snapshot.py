@@ -76,12 +76,16 @@ class ClusterSnapshot:
     """The nodes with their GPUs, the pods with their shares, and the holders of each GPU. No I/O; not thread-safe.
 
     Nodes and pods may come in any order: a pod may be known before its node is. ``priorities``: of single GPUs by
-    uuid, 0 to 9, from the settings; ``lends``: whether GPUs that rest may have guests.
+    uuid, 0 to 9, from the settings; ``lends``: whether GPUs that rest may have guests; ``parks``: whether what rests is
+    parked for pods that wait.
     """
 
-    def __init__(self, priorities: Mapping[str, int] = _NO_HOLDERS, *, lends: bool = False) -> None:
+    def __init__(
+        self, priorities: Mapping[str, int] = _NO_HOLDERS, *, lends: bool = False, parks: bool = False
+    ) -> None:
         self._priorities = priorities
         self.lends = lends
+        self.parks = parks
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, PodState] = {}
         self._by_node: dict[str, dict[str, PodState]] = {}  # "" holds the pending ones

@@ -1,0 +1,142 @@
+"""Pure: the orders to park, for pods of one node that wait for its GPUs.
+
+A bundle is parked as a whole, and only if that makes room for a whole share that a pod waits for, in one island where
+its wish says so. A pod that waits for what it has parked needs its own GPUs, and has whoever holds them parked. An
+order stands while its bundle rests and somebody still waits for its GPUs; what nobody needs stays where it is.
+
+What another pod must give back, for a guarantee or because it is preemptible, counts only once it drains: that has a
+grace of minutes, a park takes seconds, and if it serves the one that waits, nothing need be given back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from jupyter_gpu.model.annotations import Wish
+from jupyter_gpu.model.feasible import groups
+from jupyter_gpu.model.gpu import Gpu, GpuShare, total
+from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.parking import ParkCause, ParkOrder
+from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+
+from .room import Candidate, Room, Step, last_first
+
+MOST_ORDERS = 4
+"""Bundles that are parked at a time on one node; more would slow each other down."""
+
+Orders = Mapping[str, tuple[ParkOrder, ...]]
+"""Orders by the uid of the pod."""
+Pieces = Sequence[tuple[int, set[str]]]
+"""The shares that a pod lacks: milli, and the GPUs on which one can be; each is on another GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedNode:
+    """A node once it is decided which pod has which shares."""
+
+    gpus: Mapping[str, Gpu]
+    pods: Sequence[PodState]
+    """Those that are not gone, next in line first."""
+    shares: Mapping[str, tuple[GpuShare, ...]]
+    """Shares of all pods, by uid; of new ones what is kept free for them."""
+    owed: Mapping[str, int]
+    """Milli that pods are owed, by uid."""
+    wanted: Mapping[str, frozenset[str]]
+    """UUIDs of the GPUs that could serve what they are owed, by uid; where a pod is missing, it could be any."""
+    holds: Callable[[Owner], int]
+    """Returns the milli that all pods of an owner hold, on all nodes."""
+
+
+def park_orders(node: DecidedNode) -> Orders:
+    """Return all orders that hold for the pods of a node; that of another cause stands while its GPU is allocated."""
+    given = {pod.uid: tuple(_standing(node, pod)) for pod in node.pods if pod.allocated and pod.allocated.park}
+    found = [candidate for pod in node.pods if pod.parkable for candidate in _candidates(node, pod, given)]
+    chosen = _chosen(node, given, found) if found else []
+    orders = {uid: list(each) for uid, each in given.items() if each}
+    for candidate in chosen:
+        own = orders.setdefault(candidate.uid, [])
+        own += [ParkOrder(uuid, ParkCause.LINE) for uuid in sorted(candidate.parkable.uuids)]
+    return {uid: tuple(sorted(own)) for uid, own in orders.items()}
+
+
+def _standing(node: DecidedNode, pod: PodState) -> Iterator[ParkOrder]:
+    """Yield the orders of a pod that others decide on."""
+    assert pod.allocated is not None
+    has = {share.uuid for share in node.shares[pod.uid]}
+    for order in pod.allocated.park:
+        if order.cause is not ParkCause.LINE and order.uuid in has:
+            yield order
+
+
+def _candidates(node: DecidedNode, pod: PodState, given: Orders) -> Iterator[Candidate]:
+    """Yield what may be parked of a pod. What it is about to give back is room anyway."""
+    has = {share.uuid for share in node.shares[pod.uid]}
+    ordered = {order.uuid for order in pod.allocated.park} if pod.allocated else set()
+    taken = {order.uuid for order in given.get(pod.uid, ())}
+    for each in pod.parkable:
+        if each.uuids <= has and each.uuids.isdisjoint(taken):
+            above = node.holds(pod.owner) > each.guaranteed
+            yield Candidate(pod.uid, each, not each.uuids.isdisjoint(ordered), pod.preemptible, above)
+
+
+def _chosen(node: DecidedNode, given: Orders, found: Sequence[Candidate]) -> list[Candidate]:
+    """Choose what is parked for the pods that wait, next in line first: all that is ordered already, and a few more."""
+    taken = {uid: {order.uuid for order in each} for uid, each in given.items()}
+    stays = {
+        uid: [share for share in shares if share.uuid not in taken.get(uid, ()) and not share.guest]
+        for uid, shares in node.shares.items()
+    }
+    room = Room(node.gpus, stays, found)
+    for pod in node.pods:
+        if node.owed.get(pod.uid) and not (pod.blocked or pod.preemptible) and pod.wish:
+            _serve(node, room, pod, pod.wish)
+    leaving = sorted(room.leaving.values(), key=lambda each: not each.ordered)
+    free = max(0, MOST_ORDERS - sum(map(len, given.values())) - sum(each.ordered for each in leaving))
+    return [each for each in leaving if each.ordered] + [each for each in leaving if not each.ordered][:free]
+
+
+def _serve(node: DecidedNode, room: Room, pod: PodState, wish: Wish) -> None:
+    """Make room for what a pod lacks: for its parked bundles, each as a whole, or else for shares of its wish."""
+    shares = node.shares[pod.uid]
+    has, owed = {share.uuid for share in shares}, node.owed[pod.uid]
+    able = node.wanted.get(pod.uid, node.gpus.keys())
+    if pod.parked and pod.parked.needed:
+        for bundle in pod.parked.missing(has, wish.milli - total(shares)):
+            if not able.isdisjoint(share.uuid for share in bundle):
+                _take(room, pod, wish, [(share.milli, {share.uuid} & able) for share in bundle], whole=True)
+        return
+    lacks = list((Counter(wish.pieces) - Counter(share.milli for share in shares)).elements())
+    lacks = [size for size, sum_ in zip(lacks, accumulate(lacks), strict=True) if sum_ <= owed]
+    joined = wish.topology in ("island", "switch")
+    found = [{gpu.uuid for gpu in group} for group in groups(node.gpus.values(), wish)]
+    ways = [[(size, (uuids & able) - has) for size in lacks] for uuids in found if not joined or uuids >= has]
+    if joined:
+        options = [(last_first(steps), way) for way in ways if (steps := _tried(room, pod, wish, way)) is not None]
+        ways = [min(options, key=lambda option: option[0])[1]] if options else []
+    for way in ways:
+        _take(room, pod, wish, way, whole=pod.pending)
+
+
+def _tried(room: Room, pod: PodState, wish: Wish, pieces: Pieces) -> Sequence[Step] | None:
+    """Return the steps that would make room for all of the pieces; ``None``: there is no room for all."""
+    steps = _take(room, pod, wish, pieces, whole=True)
+    room.undo(steps)
+    return steps if len(steps) == len(pieces) else None
+
+
+def _take(room: Room, pod: PodState, wish: Wish, pieces: Pieces, *, whole: bool) -> Sequence[Step]:
+    """Make room for shares of these sizes; return the steps. ``whole``: only all of them help."""
+    steps: list[Step] = []
+    for size, uuids in pieces:
+        step = room.best(pod.uid, wish, size, uuids - {each.gpu.uuid for each in steps})
+        if step is None:
+            break
+        room.take(step)
+        steps.append(step)
+    if whole and len(steps) < len(pieces):
+        room.undo(steps)
+        return ()
+    return steps
