@@ -49,7 +49,11 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
     "nobody, if one ends with its pod": (2, [ONE, pod("c", wants=1, has=[1], gone=True), WAITS], {}),
     "nobody who works": (1, [pod("a", wants=1, has=[0]), WAITS], {}),
     "nobody for themselves": (1, [rests(pod("a", wants=2, has=[0], ticket=1), 0)], {}),
-    "nobody who is about to give back": (2, [rests(pod("a", wants=0, has=[0]), 0), WAITS], {}),
+    "nobody who is about to give back": (
+        1,
+        [rests(pod("a", wants=0, has=[0]), 0), WAITS, pod("x", wants=1, has=[], ticket=2)],
+        {},
+    ),
     "the longest rest": (2, [ONE, TWO, WAITS], {"b": [1]}),
     "of equal rests the fewest bytes": (
         2,
