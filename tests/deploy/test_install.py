@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -117,6 +118,17 @@ def test_notebook_survives_an_upgrade(cluster: Cluster) -> None:
     until(lambda: allocatable(cluster) == {"32"}, 60, "the new number of slots")
     request(cluster, 3)
     assert openable(cluster) > own
+
+
+@pytest.mark.parametrize("page", ["other-nodes.md", "lending.md"])
+def test_upgrade_of_a_guide_is_accepted(cluster: Cluster, page: str) -> None:
+    """The guide's own words reach the release, the namespace and values that exist."""
+    text = (product.ROOT / "docs" / page).read_text(encoding="utf-8")
+    (line,) = (line for line in text.splitlines() if line.startswith("helm upgrade "))
+    chart = f"dist/jupyter-gpu-{yaml.safe_load((product.CHART / 'Chart.yaml').read_text())['version']}.tgz"
+    words = [str(product.CHART) if word == chart else word for word in shlex.split(line)[1:]]
+    assert str(product.CHART) in words
+    assert "STATUS: pending-upgrade" in cluster.helm(*words, "--dry-run=server")
 
 
 def test_cluster_s_own_kube_scheduler_asks_our_extender(cluster: Cluster, tmp_path: Path) -> None:
