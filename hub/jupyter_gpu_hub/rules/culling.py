@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from jupyter_gpu.kube.rules import objects
-from jupyter_gpu.model.annotations import ATTACHED, decode_attached
+from jupyter_gpu.model.annotations import ATTACHED, WORKER, decode_attached
 from jupyter_gpu.model.limits.owner import USERNAME
+from jupyter_gpu.model.service import decode_worker
 
 from .usage import SERVER
 
@@ -21,15 +22,16 @@ def server_of(server: Mapping[str, Any]) -> tuple[str, str] | None:
     return (user, name) if user else None
 
 
-def uses_gpus(pods: Iterable[Mapping[str, Any]], user: str, name: str) -> bool | None:
-    """Tell whether a process of a server's pods has a GPU open; ``None``: that can't be read.
+def uses_gpus(pods: Collection[Mapping[str, Any]], user: str, name: str) -> bool | None:
+    """Tell whether a process of a server's pods, or of their workers, has a GPU open; ``None``: that can't be read.
 
-    A server without a pod here, or whose pod has no GPUs, has none open.
+    A server without a pod here, or whose pods have no GPUs, has none open.
     """
+    running = [pod for pod in pods if not objects.finished(pod)]
+    own = {objects.uid(pod) for pod in running if _is_of(pod, user, name)}
     found: bool | None = False
-    for pod in pods:
-        mine = objects.annotation(pod, USERNAME) == user and (objects.annotation(pod, SERVER) or "") == name
-        if not mine or objects.finished(pod):
+    for pod in running:
+        if not (_is_of(pod, user, name) or _notebook(pod) in own):
             continue
         attached, problem = objects.decoded(pod, ATTACHED, decode_attached)
         if attached and (attached.open or attached.draining):
@@ -37,6 +39,16 @@ def uses_gpus(pods: Iterable[Mapping[str, Any]], user: str, name: str) -> bool |
         if problem:
             found = None
     return found
+
+
+def _is_of(pod: Mapping[str, Any], user: str, name: str) -> bool:
+    return objects.annotation(pod, USERNAME) == user and (objects.annotation(pod, SERVER) or "") == name
+
+
+def _notebook(pod: Mapping[str, Any]) -> str | None:
+    """Return the uid of the pod whose worker a pod is: it has the GPUs of another node for it."""
+    identity, _ = objects.decoded(pod, WORKER, decode_worker)
+    return identity.notebook if identity else None
 
 
 def may_stop(inactive: float, limit: float, most: float, uses: bool | None) -> bool:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.kube import KubeError
-from jupyter_gpu.model.annotations import ATTACHED, Attached, encode
+from jupyter_gpu.model.annotations import ATTACHED, WORKER, Attached, encode
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare
 from jupyter_gpu.model.limits.owner import USERNAME
+from jupyter_gpu.model.service import WorkerIdentity
 from jupyter_gpu_hub.culling import CullArbiter, Pods
 from jupyter_gpu_hub.rules.culling import may_stop, server_of, uses_gpus
 from jupyter_gpu_hub.rules.usage import SERVER
@@ -31,7 +32,15 @@ def pod(attached: Attached | str | None, user: str = "ann", server: str | None =
         words[ATTACHED] = attached if isinstance(attached, str) else encode(attached)
     if server is not None:
         words[SERVER] = server
-    return {"metadata": {"annotations": words}, "status": status}
+    return {"metadata": {"uid": f"uid-{user}", "annotations": words}, "status": status}
+
+
+def worker(attached: Attached | str | None, notebook: str = "uid-ann", **status: str) -> dict[str, Any]:
+    """Return the pod of a worker, which has nothing of the user."""
+    words = {WORKER: encode(WorkerIdentity(notebook, "w1")) if notebook else "nonsense"}
+    if attached is not None:
+        words[ATTACHED] = attached if isinstance(attached, str) else encode(attached)
+    return {"metadata": {"uid": "uid-worker", "annotations": words}, "status": status}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,24 @@ def pod(attached: Attached | str | None, user: str = "ann", server: str | None =
 )
 def test_use_is_that_of_the_server_s_own_pods(pods: list[dict[str, Any]], uses: bool | None) -> None:
     """A GPU that a process has open counts, also one that was given back; what can't be read is not known."""
+    assert uses_gpus(pods, "ann", "") is uses
+
+
+@pytest.mark.parametrize(
+    ("pods", "uses"),
+    [
+        ([pod(HAS), worker(OPEN)], True),
+        ([worker(DRAINS), pod(None)], True),
+        ([pod(HAS), worker(HAS), worker(None)], False),
+        ([pod(HAS), worker("nonsense")], None),
+        ([pod(HAS), worker(OPEN, "uid-bob"), worker(OPEN, "")], False),
+        ([pod(HAS), worker(OPEN, phase="Failed")], False),
+        ([pod(HAS, phase="Failed"), worker(OPEN)], False),
+        ([worker(OPEN)], False),
+    ],
+)
+def test_workers_count_for_their_notebook(pods: list[dict[str, Any]], uses: bool | None) -> None:
+    """A cell that computes on another node has a GPU open in the worker's pod alone."""
     assert uses_gpus(pods, "ann", "") is uses
 
 
