@@ -120,6 +120,7 @@ def test_back() -> None:
     assert list(result.stay) == ["c", "lock"]
     assert result.stay["c"] == "50 B are more than comes back by itself; -o c brings it"
     assert result.stay["lock"] == "it cannot be sent: a lock"
+    assert shipping.back({"a": 40, "b": 24}, {}, limit=64).bring == ("a", "b"), "all of the limit"
     assert shipping.back({}, {}, large=["l"]).stay["l"] == "it is more than comes back by itself; -o l brings it"
 
 

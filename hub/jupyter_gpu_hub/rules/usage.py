@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jupyter_gpu.kube.rules import objects
@@ -12,6 +12,7 @@ from jupyter_gpu.model.annotations import (
     ATTACHED,
     INVENTORY,
     REQUESTED,
+    WORKER,
     Allocated,
     decode_allocated,
     decode_attached,
@@ -22,6 +23,7 @@ from jupyter_gpu.model.annotations import (
 from jupyter_gpu.model.gpu import Gpu, total
 from jupyter_gpu.model.limits.owner import HUB, USERNAME, Owner, owner_of
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
+from jupyter_gpu.model.service import decode_worker
 from jupyter_gpu.model.use_class import idle_shares
 
 SERVER = "hub.jupyter.org/servername"
@@ -47,6 +49,9 @@ class PodUse:
     """Milli that it wants and has not."""
     position: int | None = None
     """Its place in line, 1 = next."""
+    uid: str = ""
+    notebook: str = ""
+    """The uid of the pod whose worker it is; empty: it is none."""
 
     @property
     def milli(self) -> int:
@@ -106,7 +111,30 @@ def read_pod(pod: Mapping[str, Any]) -> PodUse | None:
         idle=0 if ends else total(idle_shares(allocated, attached)),
         waiting=max(0, wanted - has),
         position=allocated.position if allocated and not ends else None,
+        uid=objects.uid(pod),
+        notebook=_notebook(pod),
     )
+
+
+def with_workers(pods: Iterable[PodUse]) -> list[PodUse]:
+    """Return the pods: each worker is one of its notebook's owner, and the notebook waits for less by what it has.
+
+    A worker has GPUs of another node for its notebook, and says of itself neither whose it is nor what is wished.
+    """
+    found = list(pods)
+    workers = {pod.notebook for pod in found if pod.notebook}
+    if not workers:
+        return found
+    notebooks = {pod.uid: pod for pod in found if pod.uid in workers}
+    have: dict[str, int] = {}
+    for pod in found:
+        have[pod.notebook] = have.get(pod.notebook, 0) + pod.milli - pod.draining
+    for at, pod in enumerate(found):
+        if notebook := notebooks.get(pod.notebook):
+            found[at] = replace(pod, owner=notebook.owner)
+        elif pod.uid in notebooks:
+            found[at] = replace(pod, waiting=max(0, pod.waiting - have[pod.uid]))
+    return found
 
 
 def read_node(node: Mapping[str, Any]) -> tuple[Gpu, ...]:
@@ -153,6 +181,11 @@ def models_held(nodes: Iterable[tuple[Gpu, ...]], pods: Iterable[PodUse]) -> dic
             if uuid in models:
                 mine[models[uuid]] = mine.get(models[uuid], 0) + milli
     return found
+
+
+def _notebook(pod: Mapping[str, Any]) -> str:
+    identity, _ = objects.decoded(pod, WORKER, decode_worker)
+    return identity.notebook if identity else ""
 
 
 def _server(pod: Mapping[str, Any]) -> str | None:

@@ -159,7 +159,7 @@ class Site:
     def cluster(self) -> ClusterUse:
         """Return the GPUs of the cluster."""
         version = (self.nodes.version, self.pods.version)
-        return self._once("cluster", version, lambda: usage.cluster(self.nodes, self.pods))
+        return self._once("cluster", version, lambda: usage.cluster(self.nodes, self._uses))
 
     async def users(self, query: PageQuery) -> Page:
         """Return a page of the table of users. Rows of other pages are made only to be compared, and not kept."""
@@ -247,16 +247,21 @@ class Site:
     def _by_owner(self) -> Mapping[Owner, list[PodUse]]:
         return self._once("pods", self.pods.version, self._pods_by_owner)
 
+    @property
+    def _uses(self) -> Sequence[PodUse]:
+        """The pods, and workers as pods of their notebooks' owners."""
+        return self._once("uses", self.pods.version, lambda: usage.with_workers(self.pods))
+
     def _pods_by_owner(self) -> Mapping[Owner, list[PodUse]]:
         found: dict[Owner, list[PodUse]] = {}
-        for pod in self.pods:
+        for pod in self._uses:
             found.setdefault(pod.owner, []).append(pod)
         return found
 
     async def preview(self, after: Sequence[Limit]) -> dict[str, Any]:
         """Return the effects of a change of limits, beside the event loop: it takes a while for thousands of users."""
         known = list(self.accounts)
-        models = usage.models_held(self.nodes, self.pods)
+        models = usage.models_held(self.nodes, self._uses)
         before, zone = self.index, self._settings.zone
         found = await asyncio.to_thread(preview, before, after, known, time.time(), zone, models=models)
         return found.to_json(self.cluster().total)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.annotations import WORKER, encode
 from jupyter_gpu.model.limits.owner import HUB as OF_HUB
 from jupyter_gpu.model.limits.owner import Owner
+from jupyter_gpu.model.service import WorkerIdentity
 from jupyter_gpu_hub.rules.usage import (
     SERVER,
     ClusterUse,
@@ -18,6 +21,7 @@ from jupyter_gpu_hub.rules.usage import (
     models_held,
     read_node,
     read_pod,
+    with_workers,
 )
 
 from .builders import HUB, node, pod
@@ -153,3 +157,29 @@ def test_odd_objects_are_read(odd: dict[str, Any]) -> None:
     """They have nothing."""
     assert read_pod(odd) is None
     assert read_node(odd) == ()
+
+
+def test_worker_counts_for_its_notebooks_user() -> None:
+    """It has GPUs of another node for it: they are the user's, and nothing that is still waited for."""
+    notebook = read(name="ann", wish=4000, shares={"a": 1000}, attached={"a": 1000}, position=2)
+    far = {"b": 1000, "c": 500}
+    words = {WORKER: encode(WorkerIdentity("uid-ann", "w1"))}
+    here = read(name="w1", user="", shares=far, attached=far, draining={"d": 1000}, annotations=words)
+    other = read(name="bob", user="bob", wish=1000)
+    lost = read(name="w2", user="", shares=far, annotations={WORKER: encode(WorkerIdentity("uid-gone", "w1"))})
+    odd = read(name="w3", user="", shares=far, annotations={WORKER: "nonsense"})
+    pods = [pod for pod in (here, notebook, other, lost, odd) if pod]
+    assert len(pods) == 5
+    found = {pod.name: pod for pod in with_workers(pods)}
+    changed = {"w1": replace(pods[0], owner=ANN), "ann": replace(pods[1], waiting=1500)}
+    assert found == {pod.name: pod for pod in pods} | changed
+    assert found["w1"].server is None, "nobody changes its request as that of a server"
+    alone = [pod for pod in pods if not pod.notebook]
+    assert with_workers(alone) == alone
+
+
+def test_no_notebook_waits_for_less_than_nothing() -> None:
+    """Its wish may be less by now than what its worker has."""
+    words = {WORKER: encode(WorkerIdentity("uid-ann", "w1"))}
+    pods = [read(name="ann", wish=500), read(name="w1", user="", shares={"b": 1000}, annotations=words)]
+    assert [pod.waiting for pod in with_workers(pod for pod in pods if pod)] == [0, 0]
