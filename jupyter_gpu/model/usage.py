@@ -32,6 +32,11 @@ class GpuUse:
     """The GPU time that programs used of these parts, as the node reported it last."""
     waited: float = 0.0
     """Time in which they had work, and another share ran."""
+    node: str = ""
+    """The name of the other node that it is on; empty: it is of the server's own.
+
+    There ``index`` is that which programs see, and nothing is known of what ran on a part.
+    """
 
     @property
     def held(self) -> float:
@@ -43,6 +48,10 @@ class GpuUse:
         """GPU time that was held."""
         return self.whole + self.worth
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {name: value for name, value in asdict(self).items() if name != "node" or value}
+
     @classmethod
     def from_json(cls, value: Any, key: str = "gpu") -> GpuUse:
         """Read and check the JSON; raises `FieldError`."""
@@ -53,6 +62,7 @@ class GpuUse:
             strict.required(body, "index", strict.integer(0, 4095)),
             strict.required(body, "model", strict.label(128)),
             **{name: strict.required(body, name, seconds) for name in times},
+            node=strict.optional(body, "node", strict.text(253)) or "",
         )
 
 
@@ -69,7 +79,7 @@ class Usage:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
-        return {"since": self.since, "seconds": self.seconds, "gpus": [asdict(gpu) for gpu in self.gpus]}
+        return {"since": self.since, "seconds": self.seconds, "gpus": [gpu.to_json() for gpu in self.gpus]}
 
     @classmethod
     def from_json(cls, value: Any) -> Usage:

@@ -10,6 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu.kernel.reports.rules.usage import facts, html, lines, sentence
+from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.gpu_kind import GpuKind
+from jupyter_gpu.model.pod_worker import PodWorker, Stage
+from jupyter_gpu.model.service import Relation
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.usage import GpuUse, Usage
@@ -85,6 +89,27 @@ def test_share_time_follows_the_account_of_the_node() -> None:
     assert whole.uses["GPU-1"].ran == 14.0  # its file may be older than the change
 
 
+def test_gpus_of_other_nodes_are_counted() -> None:
+    """From the view that shows them on, with the model once it is known; a worker that has none counts for nothing."""
+    share, half = GpuShare("GPU-far", 1000), GpuShare("GPU-half", 500)
+    there = PodWorker("w1", "node2", Relation.SWITCH, Stage.READY, 1500, (share, half))
+    account = seen(HoldingAccount(0.0), replace(WHOLE, workers=(there,)), 0.0)
+    kinds = (GpuKind("H200", 2**30), GpuKind("H100", 2**30))
+    account = seen(account, replace(WHOLE, workers=(there._replace(kinds=kinds),)), 10.0)
+    account = seen(account, replace(BARE, workers=(there._replace(milli=0, gpus=(), kinds=()),)), 30.0)
+    own, far, part = account.usage(0.0, 60.0).gpus
+    assert (own.node, own.whole) == ("", 30.0)
+    assert (far.node, far.index, far.model, far.whole) == ("node2", 0, "H200", 30.0)
+    assert (part.node, part.index, part.model, part.shared, part.worth) == ("node2", 1, "H100", 30.0, 15.0)
+    usage = Usage(0.0, 60.0, (far, part))
+    assert lines(usage) == [
+        "This server held 45 s of GPU time since it started 1 min 0 s ago.",
+        "  GPU 0 on node2 30 s whole · not watched, so its load is not known",
+        "  GPU 1 on node2 30 s shared, worth 15 s",
+    ]
+    assert "GPU 1 on node2</th>" in html(usage)
+
+
 def test_account_in_words() -> None:
     """Each GPU has what is known of it, and says what is not."""
     assert sentence(Usage(0.0, 90.0)) == "This server has held no GPU since it started 1 min 30 s ago."
@@ -137,6 +162,7 @@ uses = st.builds(
     st.integers(0, 4095),
     st.just("H100"),
     *[st.floats(0, 1e9)] * 7,
+    st.sampled_from(["", "node2"]),
 )
 
 

@@ -7,13 +7,13 @@ are taken only then; it is returned together with the watched time. Nothing is e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu.model.view import GpuState, PodGpu, Sample, View
+from jupyter_gpu.model.view import GpuState, Sample, View
 
 if TYPE_CHECKING:  # loaded with the first GPU that is held, not when a server starts
     from jupyter_gpu.model.share import ShareUse
@@ -23,6 +23,17 @@ _HELD = frozenset({GpuState.ATTACHED, GpuState.DRAINING, GpuState.UNHEALTHY})
 _LONGEST = 2.0
 """The longest time that a sample stands for, in intervals: it does not stand for a pause before it."""
 _US = 1_000_000
+
+
+class _Held(NamedTuple):
+    """A GPU of which some is held."""
+
+    uuid: str
+    milli: int
+    index: int
+    model: str
+    node: str = ""
+    """As in `GpuUse`."""
 
 
 class HoldingAccount(NamedTuple):
@@ -42,7 +53,7 @@ class HoldingAccount(NamedTuple):
         """Return the usage; ``since`` is the time of day when it began."""
         from jupyter_gpu.model.usage import Usage
 
-        return Usage(since, seconds, tuple(sorted(self.uses.values(), key=lambda use: (use.index, use.uuid))))
+        return Usage(since, seconds, tuple(sorted(self.uses.values(), key=lambda use: (use.node, use.index, use.uuid))))
 
 
 def advanced(account: HoldingAccount, now: float) -> HoldingAccount:
@@ -57,10 +68,24 @@ def advanced(account: HoldingAccount, now: float) -> HoldingAccount:
 def seen(account: HoldingAccount, view: View, now: float) -> HoldingAccount:
     """Count from ``now`` on what ``view`` shows as held."""
     account = advanced(account, now)
-    held = {item.gpu.uuid: item for item in view.gpus if item.state in _HELD}
+    held = {item.uuid: item for item in (*_own(view), *_elsewhere(view))}
     uses = {**account.uses, **{uuid: _named(account.uses.get(uuid), item) for uuid, item in held.items()}}
     shares = {uuid: share for uuid, share in account.shares.items() if uuid in held}
     return account._replace(holding={uuid: item.milli for uuid, item in held.items()}, uses=uses, shares=shares)
+
+
+def _own(view: View) -> Iterator[_Held]:
+    for item in view.gpus:
+        if item.state in _HELD:
+            yield _Held(item.gpu.uuid, item.milli, item.gpu.index, item.gpu.model)
+
+
+def _elsewhere(view: View) -> Iterator[_Held]:
+    """Yield the GPUs of other nodes, whose models are known once their worker has told them."""
+    for worker in view.workers:
+        models = [kind.model for kind in worker.kinds] or [""] * len(worker.gpus)
+        for number, (share, model) in enumerate(zip(worker.gpus, models, strict=False)):
+            yield _Held(share.uuid, share.milli, number, model, worker.node)
 
 
 def sampled(account: HoldingAccount, sample: Sample, now: float, interval: float) -> HoldingAccount:
@@ -90,12 +115,12 @@ def _watched(use: GpuUse, passed: float, busy: float) -> GpuUse:
     return replace(use, watched=use.watched + known, busy=use.busy + known * busy)
 
 
-def _named(use: GpuUse | None, item: PodGpu) -> GpuUse:
+def _named(use: GpuUse | None, item: _Held) -> GpuUse:
     if use is None:
         from jupyter_gpu.model.usage import GpuUse
 
-        return GpuUse(item.gpu.uuid, item.gpu.index, item.gpu.model)
-    return replace(use, index=item.gpu.index)
+        return GpuUse(item.uuid, item.index, item.model, node=item.node)
+    return replace(use, index=item.index, model=item.model or use.model)
 
 
 def _with_share(use: GpuUse, before: ShareUse | None, share: ShareUse) -> GpuUse:

@@ -9,14 +9,14 @@ from jupyter_gpu.model.usage import GpuUse, Usage
 
 def lines(usage: Usage) -> list[str]:
     """Return the use as text."""
-    return [sentence(usage), *(f"  GPU {use.index:<3} {' · '.join(facts(use))}" for use in usage.gpus)]
+    return [sentence(usage), *(f"  {name(use):<7} {' · '.join(facts(use))}" for use in usage.gpus)]
 
 
 def html(usage: Usage) -> str:
     """Return the use as an HTML table."""
-    cells = [(use.index, escape(" · ".join(facts(use)))) for use in usage.gpus]
+    cells = [(escape(name(use)), escape(" · ".join(facts(use)))) for use in usage.gpus]
     rows = "".join(
-        f'<tr><th scope="row">GPU {index}</th><td style="text-align: left">{text}</td></tr>' for index, text in cells
+        f'<tr><th scope="row">{gpu}</th><td style="text-align: left">{text}</td></tr>' for gpu, text in cells
     )
     table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
     return f"<p><strong>{escape(sentence(usage))}</strong></p>{table}"
@@ -30,6 +30,11 @@ def sentence(usage: Usage) -> str:
     return f"This server held {seconds(sum(use.gpu_time for use in usage.gpus))} of GPU time {running}."
 
 
+def name(use: GpuUse) -> str:
+    """Return the name of a GPU, as `gpu.devices` has it."""
+    return f"GPU {use.index} on {use.node}" if use.node else f"GPU {use.index}"
+
+
 def facts(use: GpuUse) -> list[str]:
     """Return how long one GPU was held, and how busy it was, as far as is known."""
     found = []
@@ -39,7 +44,8 @@ def facts(use: GpuUse) -> list[str]:
         found.append(known or "not watched, so its load is not known")
     if use.shared:
         found.append(f"{seconds(use.shared)} shared, worth {seconds(use.worth)}")
-        found.append(f"ran {seconds(use.ran)}, waited {seconds(use.waited)}")
+        if not use.node:
+            found.append(f"ran {seconds(use.ran)}, waited {seconds(use.waited)}")
     return found or ["just taken"]
 
 
