@@ -16,45 +16,62 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from jupyter_gpu.remote.rules.client_times import ClientTimes
+
 TICK = 0.5
 """Seconds between two looks at the time."""
-_MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+_MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 class Clients:
-    """The connections to a socket that was bound just now. ``interrupt``, ``end``: seconds without one."""
+    """The connections to a socket that was bound just now. ``interrupt``, ``end``: seconds without a client.
+
+    What is told of connections is read at any time: ZeroMQ waits where a thousand such words wait, and so would all
+    sockets of the kernel, also where it stands by and a stranger connects again and again.
+    """
 
     def __init__(self, socket: zmq.Socket[Any], interrupt: int, end: int) -> None:
-        self._interrupt, self._end = interrupt, end
+        self._socket, self._interrupt, self._end = socket, interrupt, end
         self._monitor = socket.get_monitor_socket(_MONITORED)
         self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._times = ClientTimes(time.monotonic())
+        self._call: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="clients", daemon=True)
+        self._thread.start()
 
     def watch(self, interrupt: Callable[[], None]) -> None:
-        """Begin: ``interrupt`` is called from another thread."""
-        self._thread = threading.Thread(target=self._run, args=(interrupt,), name="clients", daemon=True)
-        self._thread.start()
+        """Interrupt and end the kernel from now on: ``interrupt`` is called from another thread."""
+        self._times = ClientTimes(time.monotonic())
+        self._call = interrupt
 
     def close(self) -> None:
         """End it."""
         self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
+        self._socket.disable_monitor()  # first: ZeroMQ waits for one that reads, too
         self._monitor.close(linger=0)
 
-    def _run(self, interrupt: Callable[[], None]) -> None:
-        connected: set[int] = set()
-        left, interrupted = time.monotonic(), False
+    def _run(self) -> None:
+        interrupted = False
         while not self._closed.is_set():
             if self._monitor.poll(int(1000 * TICK)):
-                event = recv_monitor_message(self._monitor)
-                change = connected.add if event["event"] == zmq.EVENT_ACCEPTED else connected.discard
-                change(int(event["value"]))
-            if connected:
-                left, interrupted = time.monotonic(), False
-            alone = time.monotonic() - left
-            if alone >= self._interrupt and not interrupted:
+                self._note(**recv_monitor_message(self._monitor))
+            if (interrupt := self._call) is None:
+                continue
+            alone = self._times.alone(time.monotonic())
+            if alone < self._interrupt:
+                interrupted = False
+            elif not interrupted:
                 interrupted = True
                 interrupt()
             if alone >= self._end:
                 os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _note(self, event: int, value: int, **_: Any) -> None:
+        now = time.monotonic()
+        if event == zmq.EVENT_ACCEPTED:
+            self._times.made(int(value), now)
+        elif event == zmq.EVENT_DISCONNECTED:
+            self._times.ended(int(value), now)
+        else:
+            self._times.proved(now)

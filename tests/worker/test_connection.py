@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import zmq
 from ipykernel.kernelapp import IPKernelApp
-from zmq.utils.monitor import recv_monitor_message
 
 from jupyter_gpu.kernel.blocks import owner
 from jupyter_gpu.remote import PYTHON, codec, versions
@@ -27,6 +26,7 @@ from jupyter_gpu.worker.kernel_app import GpuKernelApp
 from jupyter_gpu.worker.messages import GpuKernel
 from tests.remote.spaces import space
 from tests.shares.world import until
+from tests.worker.strangers import refused
 
 
 class Heard:
@@ -254,17 +254,6 @@ def test_second_connection_finds_the_kernel(kept: Connection) -> None:
     assert ran(again, "print(stays)") == "7\n"
     again.close()
     assert ran(kept, "print(stays)") == "7\n"
-
-
-def refused(address: WorkerAddress, port: int, kind: int) -> bool:
-    """Tell whether a socket is refused before a message arrives."""
-    with zmq.Context() as context, address.socket(context, kind, port) as socket:
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        assert monitor.poll(20_000)
-        event = recv_monitor_message(monitor)["event"]
-        socket.disable_monitor()
-        monitor.close(linger=0)
-    return bool(event == zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 
 
 def test_stranger_is_refused_on_every_channel(worker: LocalWorker, kept: Connection) -> None:

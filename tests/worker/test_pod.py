@@ -29,8 +29,8 @@ from jupyter_gpu.remote.rules.control import Kill, Killed, Refused, Start, Start
 from jupyter_gpu.worker import node, plugin_socket, unreadable
 from tests.shares.world import until
 from tests.worker.pods import Plugin, WorkerPod, plugin, worker_pod
-from tests.worker.strangers import overheard, received
-from tests.worker.test_connection import ran, refused
+from tests.worker.strangers import GREETING, KINDS, overheard, received, refused
+from tests.worker.test_connection import ran
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_one_notebook_is_accepted_on_fixed_ports(pod: WorkerPod) -> None:
         assert isinstance(started, Started)
         ports = (started.shell, started.iopub, started.stdin, started.control)
         assert all(0 < port - pod.port <= control.CHANNELS * control.MAX_KERNELS for port in ports)
-        for port, kind in zip(ports, (zmq.DEALER, zmq.SUB, zmq.DEALER, zmq.DEALER), strict=True):
+        for port, kind in zip(ports, KINDS, strict=True):
             assert refused(early, port, kind)
     finally:
         kernel.kill()
@@ -173,11 +173,10 @@ def test_replayed_handshake_opens_nothing(pod: WorkerPod) -> None:
 
 def test_silent_strangers_are_dropped(pod: WorkerPod) -> None:
     """Five seconds after they came, whether they said nothing or half of a handshake."""
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(47)
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", pod.port), 20)) for _ in range(3)]
-        for connection, said in zip(silent, (b"", greeting[:20], greeting[:64]), strict=True):
+        for connection, said in zip(silent, (b"", GREETING[:20], GREETING[:64]), strict=True):
             connection.sendall(said)
         for connection in silent:
             assert len(received(connection)) <= 64
@@ -191,11 +190,10 @@ def test_floods_cost_bounded_memory_and_time(pod: WorkerPod) -> None:
     before = memory(pod.process.pid)
     chance = random.Random(1)
     block = chance.randbytes(2**20)
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(47)
     sent = 0
     for number in range(100):
         with socket.create_connection(("127.0.0.1", pod.port), 20) as peer, contextlib.suppress(OSError):
-            peer.sendall(greeting if number % 2 else b"")
+            peer.sendall(GREETING if number % 2 else b"")
             for _ in range(2):
                 peer.sendall(block)
                 sent += len(block)
@@ -272,6 +270,25 @@ def test_kernel_without_a_client(tmp_path: Path) -> None:
         new = Connection(notebook, "k", "/", kernel)
         assert not new.continues(kernel)
         new.close()
+
+
+def test_strangers_keep_no_kernel() -> None:
+    """One without a client ends in time, whoever connects to it again and again."""
+    with plugin() as own, worker_pod(own, alone=(1, 3)) as pod, contextlib.ExitStack() as stack:
+        notebook = pod.paired()
+        until_accepted(notebook)
+        kernel = Connection(notebook, "k", "/")
+        pid = int(ran(kernel, "import os; print(os.getpid())"))
+        started = ask(notebook, Start("k", "/", PYTHON, owner()))
+        assert isinstance(started, Started)
+        kernel.close()
+        for _ in range(120):  # without an end they would keep it for a minute
+            with contextlib.suppress(ConnectionRefusedError):
+                stack.enter_context(socket.create_connection(("127.0.0.1", started.control), 20))
+            time.sleep(0.5)
+            if not Path(f"/proc/{pid}").exists():
+                break
+        assert not Path(f"/proc/{pid}").exists()
 
 
 def left_alone(kernel: Connection, code: str, mark: Path) -> None:

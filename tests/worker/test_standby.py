@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +27,8 @@ from jupyter_gpu.remote.rules.control import Look, Running, Start, Started, Tell
 from jupyter_gpu.worker import plugin_socket, standby
 from tests.shares.world import until
 from tests.worker.pods import plugin, worker_pod
-from tests.worker.test_connection import ran, refused
+from tests.worker.strangers import KINDS, refused
+from tests.worker.test_connection import ran
 from tests.worker.test_pod import accepts, until_accepted
 from tests.worker.test_processes import awaited, gone
 
@@ -189,9 +192,7 @@ def test_pod_keys_change_while_it_stands_by(tmp_path: Path) -> None:
         assert not refused(old, pod.port + 1, zmq.DEALER)
         new = pod.paired()
         until_accepted(new)
-        for port, kind in zip(
-            range(pod.port + 1, pod.port + 5), (zmq.DEALER, zmq.SUB, zmq.DEALER, zmq.DEALER), strict=True
-        ):
+        for port, kind in zip(range(pod.port + 1, pod.port + 5), KINDS, strict=True):
             until(lambda port=port, kind=kind: refused(old, port, kind), "the old key to be refused")  # type: ignore[misc]
         assert not accepts(old)
         assert kernels(pod.process.pid) == [pid]
@@ -199,6 +200,24 @@ def test_pod_keys_change_while_it_stands_by(tmp_path: Path) -> None:
         assert ran(connection, WHO).split()[0] == str(pid)
         connection.close()
         until(lambda: gone(pid), "it to end without a client")
+
+
+def test_strangers_do_not_stop_it(tmp_path: Path) -> None:
+    """Thousands of connections to its sockets before anybody needs it: it still answers, and is taken as ever."""
+    with plugin() as own, worker_pod(own, standby=True) as pod:
+        pid = standing_by(pod.process.pid, set())
+        notebook = pod.paired()
+        until_accepted(notebook)
+        until(lambda: listens(pid, pod.port + 2), "the last of its sockets to be bound")
+        for port in range(pod.port + 1, pod.port + 5):
+            for _ in range(1500):
+                with socket.create_connection(("127.0.0.1", port), 60) as stranger, contextlib.suppress(OSError):
+                    stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        for port, kind in zip(range(pod.port + 1, pod.port + 5), KINDS, strict=True):
+            assert refused(pod.notebook(), port, kind)
+        connection = Connection(notebook, "k", str(tmp_path))
+        assert ran(connection, WHO).split()[0] == str(pid)
+        connection.close()
 
 
 def listens(pid: int, port: int) -> bool:

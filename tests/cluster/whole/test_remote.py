@@ -21,7 +21,7 @@ from tests.cluster.whole.states import PodState
 from tests.cluster.whole.test_limits import of_user, set_limit
 from tests.cluster.whole.world import REMOTE, SECONDS, Product, World, world
 from tests.deploy import product as chart
-from tests.worker.test_connection import refused
+from tests.worker.strangers import refused
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
 
