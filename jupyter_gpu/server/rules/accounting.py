@@ -30,10 +30,10 @@ class _Held(NamedTuple):
 
     uuid: str
     milli: int
-    index: int
+    number: int
+    """Its ``index`` in `GpuUse`; so ``node``."""
     model: str
     node: str = ""
-    """As in `GpuUse`."""
 
 
 class HoldingAccount(NamedTuple):
@@ -119,8 +119,8 @@ def _named(use: GpuUse | None, item: _Held) -> GpuUse:
     if use is None:
         from jupyter_gpu.model.usage import GpuUse
 
-        return GpuUse(item.uuid, item.index, item.model, node=item.node)
-    return replace(use, index=item.index, model=item.model or use.model)
+        return GpuUse(item.uuid, item.number, item.model, node=item.node)
+    return replace(use, index=item.number, model=item.model or use.model)
 
 
 def _with_share(use: GpuUse, before: ShareUse | None, share: ShareUse) -> GpuUse:
