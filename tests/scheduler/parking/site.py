@@ -133,9 +133,11 @@ class Site:
             self._write(uid, replace(attached, unparkable=refused))
             return
         resting = {share.uuid: share for share in attached.resting}
-        assert ordered <= resting.keys(), "parked in a cell"
         bundles = {self._bundle(uuid) for uuid in ordered}
-        assert ordered == {uuid for uuid in resting if self._bundle(uuid) in bundles}, "a part of a bundle"
+        if ordered != {share.uuid for share in attached.shares if self._bundle(share.uuid) in bundles}:
+            return  # more belongs to the bundle since it was decided
+        if not ordered <= resting.keys():
+            return  # in use again
         assert all(self.now - resting[uuid].since >= REST for uuid in ordered)
         assert all(self.now - self._since[uid][uuid] >= HOLD for uuid in ordered)
         self._park(uid, ordered)
@@ -192,6 +194,10 @@ class Site:
         self.look()
         seen = {uid: self.state(uid) for uid in self.pods}
         decisions = list(decide(self._snapshot, NODE))
+        for each in decisions:
+            bundles = [found.uuids for found in seen[each.uid].parkable]
+            ordered = frozenset(order.uuid for order in each.allocated.park)
+            assert ordered == frozenset().union(*(uuids for uuids in bundles if uuids & ordered)), "a part of a bundle"
         if chance:
             chance.shuffle(decisions)
             for uid in self.pods:

@@ -55,6 +55,7 @@ CASES: dict[str, tuple[PodState, dict[str, Any], tuple[set[int], ...], float | N
     "one of two bundles": (_pod(_rest(0, bundle="y"), _rest(1, 900)), {}, ({0},), 1200),
     "one GPU of a bundle is not attached any more": (_pod(_rest(0), _rest(7)), {}, (), None),
     "named twice": (_pod(_rest(0, 300), _rest(0, 400)), {}, ({0},), None),
+    "named in two bundles": (_pod(_rest(0), _rest(0, bundle="y"), _rest(1, bundle="y")), {}, ({0},), None),
     "it could not be parked": (_pod(_rest(0), unparkable=(_refused(0, "in-use", 600),)), {}, (), 1200),
     "that is long ago": (_pod(_rest(0), unparkable=(_refused(0, "in-use", 400),)), {}, ({0},), None),
     "for a reason of a newer version": (_pod(_rest(0), unparkable=(_refused(0, "gamma-rays", 600),)), {}, (), 1200),

@@ -96,6 +96,21 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
     "not for one that waits for something else": (1, [ONE, new("w", wants=1, ticket=1, on=NODE, blocked=True)], {}),
     "not for a preemptible pod": (1, [ONE, _preemptible(WAITS)], {}),
     "not for one whose limit permits nothing": (1, [ONE, replace(WAITS, allowance=0)], {}),
+    "not a GPU to which a share that is in use cannot move": (
+        2,
+        [TWO, pod("c", wants=0.5, has={0: 500}), pod("w", wants=1, has={0: 500}, busy=[0], ticket=1)],
+        {},
+    ),
+    "no more than a limit of the model permits": (
+        inventory(2, models=["A100"]),
+        [ONE, rests(pod("b", wants=1, has=[1]), 1, since=200), replace(_wants(2), model_allowances=(("a100", 1000),))],
+        {"a": [0]},
+    ),
+    "no bundle that another one with more GPUs makes needless": (
+        3,
+        [rests(pod("a", wants=1, has=[0]), 0, since=10), rests(pod("b", wants=2, has=[1, 2]), 1, 2), _wants(2)],
+        {"b": [1, 2]},
+    ),
     "not half a GPU for one that wants a whole": (1, [HALVES[0], pod("b", wants=0.5, has={0: 500}), WAITS], {}),
     "both halves for one that wants a whole": (1, [*HALVES, WAITS], {"a": [0], "b": [0]}),
     "one half for one that wants a half": (1, [*HALVES, _wants(0.5)], {"a": [0]}),

@@ -73,7 +73,7 @@ def candidates(
 
 
 def _bundles(pod: PodState) -> Iterator[list[RestingShare]]:
-    """Yield the bundles that rest as a whole, by name; of a GPU one item counts, whatever a node writes."""
+    """Yield the bundles that rest as a whole, by name; whatever is written, a GPU counts once, in one bundle."""
     assert pod.attached is not None
     has = {share.uuid for share in pod.attached.shares}
     found: dict[str, dict[str, RestingShare]] = {}
@@ -81,6 +81,7 @@ def _bundles(pod: PodState) -> Iterator[list[RestingShare]]:
         found.setdefault(share.bundle, {})[share.uuid] = share
     for name in sorted(found):
         if found[name].keys() <= has:
+            has -= found[name].keys()
             yield list(found[name].values())
 
 

@@ -11,7 +11,7 @@ grace of minutes, a park takes seconds, and if it serves the one that waits, not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -22,7 +22,7 @@ from jupyter_gpu.model.limits.owner import Owner
 from jupyter_gpu.model.parking import ParkCause, ParkOrder
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
 
-from .room import Candidate, Room, Step, last_first
+from .room import Candidate, Order, Room, Step, last_first
 
 MOST_ORDERS = 4
 """Bundles that are parked at a time on one node; more would slow each other down."""
@@ -86,8 +86,7 @@ def _chosen(node: DecidedNode, given: Orders, found: Sequence[Candidate]) -> lis
     """Choose what is parked for the pods that wait, next in line first: all that is ordered already, and a few more."""
     taken = {uid: {order.uuid for order in each} for uid, each in given.items()}
     stays = {
-        uid: [share for share in shares if share.uuid not in taken.get(uid, ()) and not share.guest]
-        for uid, shares in node.shares.items()
+        uid: [share for share in shares if share.uuid not in taken.get(uid, ())] for uid, shares in node.shares.items()
     }
     room = Room(node.gpus, stays, found)
     for pod in node.pods:
@@ -117,7 +116,7 @@ def _serve(node: DecidedNode, room: Room, pod: PodState, wish: Wish) -> None:
         options = [(last_first(steps), way) for way in ways if (steps := _tried(room, pod, wish, way)) is not None]
         ways = [min(options, key=lambda option: option[0])[1]] if options else []
     for way in ways:
-        _take(room, pod, wish, way, whole=pod.pending)
+        _leave_out(room, pod, wish, way, _take(room, pod, wish, way, whole=pod.pending))
 
 
 def _tried(room: Room, pod: PodState, wish: Wish, pieces: Pieces) -> Sequence[Step] | None:
@@ -127,11 +126,36 @@ def _tried(room: Room, pod: PodState, wish: Wish, pieces: Pieces) -> Sequence[St
     return steps if len(steps) == len(pieces) else None
 
 
-def _take(room: Room, pod: PodState, wish: Wish, pieces: Pieces, *, whole: bool) -> Sequence[Step]:
-    """Make room for shares of these sizes; return the steps. ``whole``: only all of them help."""
+def _leave_out(room: Room, pod: PodState, wish: Wish, pieces: Pieces, steps: Sequence[Step]) -> None:
+    """Take back each bundle without which the pod is served as well, as others with several GPUs make room enough."""
+    for candidate in sorted((each for step in steps for each in step.leaving), key=lambda each: each.order)[::-1]:
+        room.undo(steps)
+        others = {each.order for step in steps for each in step.leaving} - {candidate.order}
+        fewer = _take(room, pod, wish, pieces, whole=False, only=others)
+        if len(fewer) < len(steps):
+            room.undo(fewer)
+            for step in steps:
+                room.take(step)
+        else:
+            steps = fewer
+
+
+def _take(
+    room: Room,
+    pod: PodState,
+    wish: Wish,
+    pieces: Pieces,
+    *,
+    whole: bool,
+    only: Collection[Order] | None = None,
+) -> Sequence[Step]:
+    """Make room for shares of these sizes; return the steps.
+
+    ``whole``: only all of them help; ``only``: the bundles that may be parked for it, ``None``: any.
+    """
     steps: list[Step] = []
     for size, uuids in pieces:
-        step = room.best(pod.uid, wish, size, uuids - {each.gpu.uuid for each in steps})
+        step = room.best(pod.uid, wish, size, uuids - {each.gpu.uuid for each in steps}, only)
         if step is None:
             break
         room.take(step)
