@@ -48,7 +48,7 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
     "nobody, if one is being taken back": (2, [ONE, pod("c", wants=0, has=[], attaches=[1]), WAITS], {}),
     "nobody, if one ends with its pod": (2, [ONE, pod("c", wants=1, has=[1], gone=True), WAITS], {}),
     "nobody who works": (1, [pod("a", wants=1, has=[0]), WAITS], {}),
-    "nobody for themselves": (1, [rests(pod("a", wants=2, has=[0], ticket=1), 0)], {}),
+    "nobody for themselves": (2, [rests(pod("a", wants=2, has=[0], ticket=1), 0), pod("b", wants=1, has=[1])], {}),
     "nobody who is about to give back": (
         1,
         [rests(pod("a", wants=0, has=[0]), 0), WAITS, pod("x", wants=1, has=[], ticket=2)],
@@ -101,6 +101,11 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
         [TWO, pod("c", wants=0.5, has={0: 500}), pod("w", wants=1, has={0: 500}, busy=[0], ticket=1)],
         {},
     ),
+    "a GPU to which a share moves that nobody has open": (
+        2,
+        [TWO, pod("c", wants=0.5, has={0: 500}), pod("w", wants=1, has={0: 500}, ticket=1)],
+        {"b": [1]},
+    ),
     "no more than a limit of the model permits": (
         inventory(2, models=["A100"]),
         [ONE, rests(pod("b", wants=1, has=[1]), 1, since=200), replace(_wants(2), model_allowances=(("a100", 1000),))],
@@ -130,6 +135,16 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
         {"a": [0, 1]},
     ),
     "not on a GPU that is broken": (inventory(1, unhealthy=[0]), [ONE, WAITS], {}),
+    "for a new pod that could use what those before it cannot": (
+        inventory(2, models=["A100", "H100"]),
+        [
+            ONE,
+            pod("c", wants=1, has=[1]),
+            *(new(name, wants=1, ticket=number, on=NODE, model=("H100",)) for number, name in enumerate("wx", start=1)),
+            new("z", wants=1, ticket=4, on=NODE, model=("A100",)),
+        ],
+        {"a": [0]},
+    ),
     "not on one that is broken, for the second of two new pods": (
         inventory(2, unhealthy=[1]),
         [ONE, TWO, new("w", wants=1, ticket=1, on=NODE), new("x", wants=1, ticket=2, on=NODE)],
@@ -249,6 +264,36 @@ def test_who_is_parked(
     snapshot = node(gpus, pods)
     assert orders(snapshot) == expected
     assert not decide(snapshot, NODE)
+
+
+BEHIND = [
+    ONE,
+    pod("c", wants=1, has=[1]),
+    *(new(name, wants=2, ticket=number, on=NODE) for number, name in enumerate("wxy", start=1)),
+    pod("z", wants=1, has=[], ticket=4),
+]
+
+
+@pytest.mark.parametrize(
+    ("pods", "fair", "expected"),
+    [
+        pytest.param(BEHIND, False, {}, id="line"),
+        pytest.param(BEHIND, True, {"a": [0]}, id="fair line"),
+        pytest.param(
+            [replace(each, overdue=each.uid == "w") for each in BEHIND], True, {}, id="fair line, one waited too long"
+        ),
+        pytest.param(
+            [ONE, _preemptible(WAITS), pod("z", wants=1, has=[], ticket=4)], False, {}, id="behind a preemptible pod"
+        ),
+    ],
+)
+def test_nobody_is_parked_for_what_is_kept_back(
+    pods: list[PodState], fair: bool, expected: dict[str, list[int]]
+) -> None:
+    """What a pod before it waits for, and nobody can make room for, would not be given to the one behind."""
+    if fair:
+        pods = [replace(each, standing=OwnerStanding(each.holds)) for each in pods]
+    assert orders(node(2 if len(pods) > 3 else 1, pods)) == expected
 
 
 def test_gpu_that_vanished_is_parked_for_nobody() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu.model.feasible import groups
@@ -89,49 +88,66 @@ def _chosen(node: DecidedNode, given: Orders, found: Sequence[Candidate]) -> lis
         uid: [share for share in shares if share.uuid not in taken.get(uid, ())] for uid, shares in node.shares.items()
     }
     room = Room(node.gpus, stays, found)
-    for pod in node.pods:
-        if node.owed.get(pod.uid) and not (pod.blocked or pod.preemptible) and pod.wish:
-            _serve(node, room, pod, pod.wish)
+    waiting = [pod for pod in node.pods if node.owed.get(pod.uid) and not pod.blocked]
+    fair = any(pod.standing for pod in waiting)
+    kept_back: set[str] = set()
+    in_vain: set[Wish | None] = set()  # of new pods, as a line may be long
+    for pod in waiting:
+        if len(room.leaving) == len(found):
+            break
+        if (pod.pending and pod.wish in in_vain) or (not pod.preemptible and _serve(node, room, pod, kept_back)):
+            continue
+        if pod.pending:
+            in_vain.add(pod.wish)
+        if pod.overdue or not fair:
+            kept_back |= node.wanted.get(pod.uid, frozenset())
     leaving = sorted(room.leaving.values(), key=lambda each: not each.ordered)
     free = max(0, MOST_ORDERS - sum(map(len, given.values())) - sum(each.ordered for each in leaving))
     return [each for each in leaving if each.ordered] + [each for each in leaving if not each.ordered][:free]
 
 
-def _serve(node: DecidedNode, room: Room, pod: PodState, wish: Wish) -> None:
-    """Make room for what a pod lacks: for its parked bundles, each as a whole, or else for shares of its wish."""
-    shares = node.shares[pod.uid]
-    has, owed = {share.uuid for share in shares}, node.owed[pod.uid]
-    able = node.wanted.get(pod.uid, node.gpus.keys())
+def _serve(node: DecidedNode, room: Room, pod: PodState, kept_back: Collection[str]) -> bool:
+    """Make room for what a pod lacks: for its parked bundles, each as a whole, or else for shares of its wish.
+
+    Tell whether there is room for all of it. Of the GPUs that are ``kept_back`` for others it can get none.
+    """
+    shares, wish = node.shares[pod.uid], pod.wish
+    assert wish is not None
+    has = {share.uuid for share in shares}
+    able = frozenset(node.wanted.get(pod.uid, node.gpus)).difference(kept_back)
     if pod.parked and pod.parked.needed:
-        for bundle in pod.parked.missing(has, wish.milli - total(shares)):
-            if not able.isdisjoint(share.uuid for share in bundle):
-                _take(room, pod, wish, [(share.milli, {share.uuid} & able) for share in bundle], whole=True)
-        return
+        missing = pod.parked.missing(has, wish.milli - total(shares))
+        ways = [[(share.milli, {share.uuid} & able) for share in bundle] for bundle in missing]
+        found = [_take(room, wish, way, whole=True) for way in ways]  # each that can, not only the first
+        return all(found)
     lacks = list((Counter(wish.pieces) - Counter(share.milli for share in shares)).elements())
-    lacks = [size for size, sum_ in zip(lacks, accumulate(lacks), strict=True) if sum_ <= owed]
     joined = wish.topology in ("island", "switch")
-    found = [{gpu.uuid for gpu in group} for group in groups(node.gpus.values(), wish)]
-    ways = [[(size, (uuids & able) - has) for size in lacks] for uuids in found if not joined or uuids >= has]
+    alike = [{gpu.uuid for gpu in group} for group in groups(node.gpus.values(), wish)]
+    ways = [[(size, (uuids & able) - has) for size in lacks] for uuids in alike if not joined or uuids >= has]
     if joined:
-        options = [(last_first(steps), way) for way in ways if (steps := _tried(room, pod, wish, way)) is not None]
+        options = [(last_first(steps), way) for way in ways if (steps := _tried(room, wish, way)) is not None]
         ways = [min(options, key=lambda option: option[0])[1]] if options else []
     for way in ways:
-        _leave_out(room, pod, wish, way, _take(room, pod, wish, way, whole=pod.pending))
+        steps = _take(room, wish, way, whole=pod.pending)
+        _leave_out(room, wish, way, steps)
+        if len(steps) == len(way):
+            return True
+    return False
 
 
-def _tried(room: Room, pod: PodState, wish: Wish, pieces: Pieces) -> Sequence[Step] | None:
+def _tried(room: Room, wish: Wish, pieces: Pieces) -> Sequence[Step] | None:
     """Return the steps that would make room for all of the pieces; ``None``: there is no room for all."""
-    steps = _take(room, pod, wish, pieces, whole=True)
+    steps = _take(room, wish, pieces, whole=True)
     room.undo(steps)
     return steps if len(steps) == len(pieces) else None
 
 
-def _leave_out(room: Room, pod: PodState, wish: Wish, pieces: Pieces, steps: Sequence[Step]) -> None:
+def _leave_out(room: Room, wish: Wish, pieces: Pieces, steps: Sequence[Step]) -> None:
     """Take back each bundle without which the pod is served as well, as others with several GPUs make room enough."""
     for candidate in sorted((each for step in steps for each in step.leaving), key=lambda each: each.order)[::-1]:
         room.undo(steps)
         others = {each.order for step in steps for each in step.leaving} - {candidate.order}
-        fewer = _take(room, pod, wish, pieces, whole=False, only=others)
+        fewer = _take(room, wish, pieces, whole=False, only=others)
         if len(fewer) < len(steps):
             room.undo(fewer)
             for step in steps:
@@ -142,7 +158,6 @@ def _leave_out(room: Room, pod: PodState, wish: Wish, pieces: Pieces, steps: Seq
 
 def _take(
     room: Room,
-    pod: PodState,
     wish: Wish,
     pieces: Pieces,
     *,
@@ -155,7 +170,7 @@ def _take(
     """
     steps: list[Step] = []
     for size, uuids in pieces:
-        step = room.best(pod.uid, wish, size, uuids - {each.gpu.uuid for each in steps}, only)
+        step = room.best(wish, size, uuids - {each.gpu.uuid for each in steps}, only)
         if step is None:
             break
         room.take(step)

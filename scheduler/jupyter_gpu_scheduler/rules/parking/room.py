@@ -77,14 +77,12 @@ class Room:
             for uuid in candidate.parkable.uuids:
                 self._on[uuid].append(candidate)
 
-    def best(
-        self, uid: str, wish: Wish, size: int, uuids: Collection[str], only: Collection[Order] | None = None
-    ) -> Step | None:
-        """Return how a share of ``size`` is best served on one of these GPUs, for the pod ``uid``; ``None``: not.
+    def best(self, wish: Wish, size: int, uuids: Collection[str], only: Collection[Order] | None = None) -> Step | None:
+        """Return how a share of ``size`` is best served on one of these GPUs; ``None``: it can't be.
 
         ``only``: the bundles that may be parked for it; ``None``: any.
         """
-        steps = (step for uuid in uuids if (step := self._step(uid, wish, size, self._gpus[uuid], only)))
+        steps = (step for uuid in uuids if (step := self._step(wish, size, self._gpus[uuid], only)))
         return min(steps, key=self._worth, default=None)
 
     def take(self, step: Step) -> None:
@@ -106,7 +104,7 @@ class Room:
                 for share in self._of(candidate):
                     self._change(share, -1)
 
-    def _step(self, uid: str, wish: Wish, size: int, gpu: Gpu, only: Collection[Order] | None) -> Step | None:
+    def _step(self, wish: Wish, size: int, gpu: Gpu, only: Collection[Order] | None) -> Step | None:
         if not gpu.healthy or not fits(gpu, wish, size):
             return None
         needed = wished_bytes(gpu, wish, size)
@@ -114,8 +112,7 @@ class Room:
         for candidate in self._on[gpu.uuid]:
             if milli >= size and memory >= needed:
                 break
-            may = candidate.uid != uid and (only is None or candidate.order in only)
-            if may and candidate.order not in self.leaving:
+            if candidate.order not in self.leaving and (only is None or candidate.order in only):
                 share = self._shares[candidate.uid, gpu.uuid]
                 milli, memory = milli + share.milli, memory + booked(gpu.memory, share.milli, share.memory)
                 leaving.append(candidate)
