@@ -71,6 +71,7 @@ COUNTED = (
     "tests/node/processes/test_scan_budget.py",
     "tests/node/shares",
     "tests/node/top/test_view.py",
+    "tests/parking/rules",
     "tests/remote",
     "tests/scheduler",
     "tests/scheduler_process/test_kept_terms.py",

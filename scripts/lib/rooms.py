@@ -66,7 +66,7 @@ NODE_PLUGIN = [
     Room("uninstall", (f"{NODE}.uninstall",)),
     *(
         _package(f"{NODE}.{name}")
-        for name in ("top", "agent", "kubelet", "holders", "shares", "devices", "gpus", "processes")
+        for name in ("top", "agent", "kubelet", "holders", "parking", "shares", "devices", "gpus", "processes")
     ),
 ]
 DECISIONS = [

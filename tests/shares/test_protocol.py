@@ -9,17 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpu_node.shares.rules import protocol
+from jupyter_gpu_node.shares.rules.framing import MOST, SIZE, VERSION, Malformed
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
-    MOST,
     NO_LIMIT,
-    SIZE,
     Ask,
     Done,
     FromClient,
     FromServer,
     Grant,
-    Malformed,
     Memory,
     Need,
     Revoke,
@@ -92,7 +90,7 @@ def test_the_twin_has_the_same_numbers() -> None:
     text = header.read_text()
     for name in ("ASK", "DONE", "NEED", "GRANT", "REVOKE", "MEMORY"):
         assert f"{name} = {getattr(protocol, name)}" in text
-    assert f"MESSAGE_SIZE = {SIZE}, MESSAGE_VERSION = {protocol.VERSION}" in text
+    assert f"MESSAGE_SIZE = {SIZE}, MESSAGE_VERSION = {VERSION}" in header.with_name("message.h").read_text()
 
 
 @given(st.lists(asked), st.lists(st.integers(1, 70)))

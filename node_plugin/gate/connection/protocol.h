@@ -1,15 +1,8 @@
-/* The messages between a program and the arbiter of its node: twin of jupyter_gpu_node/shares/rules/protocol.py.
- *
- * 32 bytes, little-endian: u8 version, u8 kind, u16 0, u32 0, u64 a, b, c. Fields that a kind does not use must be 0. Pure,
- * so that it can be fuzzed: bytes in, numbers out. */
+/* The messages between a program and the arbiter of its node: twin of jupyter_gpu_node/shares/rules/protocol.py. */
 #ifndef GATE_PROTOCOL_H
 #define GATE_PROTOCOL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-enum { MESSAGE_SIZE = 32, MESSAGE_VERSION = 1 };
+#include "message.h"
 
 /* ASK: a: µs that the work will take, 0: unknown. b: 1 (KEEPS) if the process still has the GPU: from the previous server
  * (the whole GPU, or work that has not ended), or from this server, whose lease it cannot give back yet; 3 (STUCK) if that
@@ -38,33 +31,9 @@ enum { ONCE = 1, AHEAD = 2, SINGLE = 3 };
 #define FOREVER UINT64_MAX  /* GRANT of a whole GPU */
 #define NO_LIMIT UINT64_MAX /* a share without a memory limit */
 
-struct message {
-    uint8_t kind;
-    uint64_t a, b, c;
-};
-
-static inline void message_put(unsigned char *to, uint64_t value) {
-    for (int i = 0; i < 8; i++) to[i] = (unsigned char)(value >> 8 * i);
-}
-
-static inline uint64_t message_get(const unsigned char *from) {
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++) value |= (uint64_t)from[i] << 8 * i;
-    return value;
-}
-
-static inline void message_write(unsigned char to[MESSAGE_SIZE], struct message message) {
-    message_put(to, (uint64_t)MESSAGE_VERSION | (uint64_t)message.kind << 8);
-    message_put(to + 8, message.a);
-    message_put(to + 16, message.b);
-    message_put(to + 24, message.c);
-}
-
 /* Decode a server's message; false: it is invalid, and nothing after it can be trusted. */
 static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct message *message) {
-    uint64_t head = message_get(from);
-    *message = (struct message){(uint8_t)(head >> 8), message_get(from + 8), message_get(from + 16), message_get(from + 24)};
-    if ((head & 0xff) != MESSAGE_VERSION || head >> 16) return false;
+    if (!message_split(from, message)) return false;
     switch (message->kind) {
     case GRANT: return message->b && message->c <= SINGLE;
     case REVOKE: return message->a && !message->b && !message->c;
@@ -73,21 +42,10 @@ static inline bool message_read(const unsigned char from[MESSAGE_SIZE], struct m
     }
 }
 
-/* Splits a byte stream into messages. */
-struct reader {
-    unsigned char rest[MESSAGE_SIZE];
-    size_t have;
-};
-
 /* Read bytes from `*from` (`*size` of them) until one message is complete. 1: a message; 0: all bytes are read; -1: an invalid
  * message. */
 static inline int reader_next(struct reader *reader, const unsigned char **from, size_t *size, struct message *message) {
-    while (*size && reader->have < MESSAGE_SIZE) {
-        reader->rest[reader->have++] = *(*from)++;
-        --*size;
-    }
-    if (reader->have < MESSAGE_SIZE) return 0;
-    reader->have = 0;
+    if (!reader_fill(reader, from, size)) return 0;
     return message_read(reader->rest, message) ? 1 : -1;
 }
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_node.shares.rules.framing import MOST, SIZE
 from jupyter_gpu_node.shares.rules.protocol import (
-    MOST,
-    SIZE,
     Ask,
     Done,
     FromClient,

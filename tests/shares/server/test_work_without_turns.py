@@ -6,7 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu_node.shares.rules.protocol import MOST, Ask, Done, encode
+from jupyter_gpu_node.shares.rules.framing import MOST
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, encode
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter
 from jupyter_gpu_node.shares.rules.turns.lease_manager import LeaseManager
 from jupyter_gpu_node.shares.rules.turns.ledger import TimeAccount

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu_node.shares.rules.framing import MOST, Malformed
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
-    MOST,
     NO_LIMIT,
     Ask,
     Done,
     FromServer,
     Grant,
-    Malformed,
     Memory,
     Need,
     Revoke,

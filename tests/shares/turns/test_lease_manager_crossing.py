@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu_node.shares.rules.framing import MOST, Malformed
 from jupyter_gpu_node.shares.rules.protocol import (
-    MOST,
     Ask,
     Done,
     FromClient,
     FromServer,
     Grant,
-    Malformed,
     Need,
     Revoke,
 )

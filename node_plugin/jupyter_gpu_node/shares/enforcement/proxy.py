@@ -12,15 +12,14 @@ import socket
 from collections.abc import Callable
 
 from jupyter_gpu_node.processes import proc
+from jupyter_gpu_node.shares.rules.framing import SIZE, Malformed
 from jupyter_gpu_node.shares.rules.protocol import (
     FOREVER,
-    SIZE,
     Ask,
     Done,
     FromClient,
     FromServer,
     Grant,
-    Malformed,
     Revoke,
     encode,
     from_server,

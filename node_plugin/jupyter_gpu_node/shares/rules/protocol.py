@@ -1,7 +1,6 @@
-"""The messages between the gate in a program and the arbiter's server: 32 bytes each, over a Unix socket. Pure.
+"""The messages between the gate in a program and the arbiter's server, over a Unix socket. Pure.
 
-``u8 version = 1``, ``u8 kind``, ``u16 0``, ``u32 0``, ``u64 a``, ``u64 b``, ``u64 c``, little-endian; what a kind does
-not use is 0 and must be. ``gate/connection/protocol.h`` is the twin of this file.
+Their form is in `framing`; ``gate/connection/protocol.h`` is the twin of this file.
 
 Messages of the two ends cross. So that a grant that extends is never taken for a new lease, nor an old answer for a new
 one, each lease that one connection is given has a number, counted from 1: an end that has given number n back ignores
@@ -11,12 +10,10 @@ whatever else comes of n.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from struct import Struct
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-VERSION = 1
-SIZE = 32
-MOST = 2**64 - 1
+from .framing import MOST, Malformed, Stream, pack, unused
+
 FOREVER = MOST
 """The time of a grant that does not end."""
 NO_LIMIT = MOST
@@ -24,13 +21,6 @@ NO_LIMIT = MOST
 
 ASK, DONE, NEED = 1, 2, 3
 GRANT, REVOKE, MEMORY = 16, 17, 18
-
-_FORM = Struct("<BBHIQQQ")
-M = TypeVar("M")
-
-
-class Malformed(ValueError):
-    """An error for bytes that are no message; says why. Nothing more is read from that connection."""
 
 
 class Ask(NamedTuple):
@@ -111,21 +101,21 @@ def encode(message: FromClient | FromServer) -> bytes:
     """Encode a message as 32 bytes; `error` for a number that does not fit."""
     match message:
         case Grant(time, number, once, ahead, single):
-            return _FORM.pack(VERSION, GRANT, 0, 0, time, number, 1 if once else 3 if single else 2 * ahead)
+            return pack(GRANT, time, number, 1 if once else 3 if single else 2 * ahead)
         case Revoke(number):
-            return _FORM.pack(VERSION, REVOKE, 0, 0, number, 0, 0)
+            return pack(REVOKE, number, 0, 0)
         case Memory(size, limit, used):
-            return _FORM.pack(VERSION, MEMORY, 0, 0, size, limit, used)
+            return pack(MEMORY, size, limit, used)
         case Ask(want, keeps, stuck):
-            return _FORM.pack(VERSION, ASK, 0, 0, want, 3 if stuck else int(keeps), 0)
+            return pack(ASK, want, 3 if stuck else int(keeps), 0)
         case Done(want, measured, number):
-            return _FORM.pack(VERSION, DONE, 0, 0, 0 if want is None else want + 1, measured, number)
-    return _FORM.pack(VERSION, NEED, 0, 0, message.size, message.steps + 2 * message.ahead + 4 * message.single, 0)
+            return pack(DONE, 0 if want is None else want + 1, measured, number)
+    return pack(NEED, message.size, message.steps + 2 * message.ahead + 4 * message.single, 0)
 
 
 def _ask(a: int, b: int, c: int) -> Ask:
-    _unused(b >> 2, c)
-    _unused(b == 2, 0)
+    unused(b >> 2, c)
+    unused(b == 2, 0)
     return Ask(a, b != 0, b == 3)
 
 
@@ -134,17 +124,17 @@ def _done(a: int, b: int, c: int) -> Done:
 
 
 def _need(a: int, b: int, c: int) -> Need:
-    _unused(b >> 3, c)
+    unused(b >> 3, c)
     return Need(a, b & 1 == 1, b & 2 == 2, b & 4 == 4)
 
 
 def _grant(a: int, b: int, c: int) -> Grant:
-    _unused(c >> 2, 0)
+    unused(c >> 2, 0)
     return Grant(a, _numbered(b), c == 1, c == 2, c == 3)
 
 
 def _revoke(a: int, b: int, c: int) -> Revoke:
-    _unused(b, c)
+    unused(b, c)
     return Revoke(_numbered(a))
 
 
@@ -154,39 +144,8 @@ def _numbered(number: int) -> int:
     return number
 
 
-def _unused(one: int, other: int) -> None:
-    if one or other:
-        raise Malformed("a field that it does not use is not 0")
-
-
 _FROM_CLIENT: Mapping[int, Callable[[int, int, int], FromClient]] = {ASK: _ask, DONE: _done, NEED: _need}
 _FROM_SERVER: Mapping[int, Callable[[int, int, int], FromServer]] = {GRANT: _grant, REVOKE: _revoke, MEMORY: Memory}
-
-
-class Stream(Generic[M]):
-    """A parser that cuts the bytes from one end into messages."""
-
-    def __init__(self, readers: Mapping[int, Callable[[int, int, int], M]]) -> None:
-        self._readers = readers
-        self.rest = b""
-        """The part of a message that is not complete yet."""
-
-    def feed(self, data: bytes) -> list[M]:
-        """Return all messages that are complete now; raises `Malformed`."""
-        if self.rest:
-            data = self.rest + data
-        extra = len(data) % SIZE
-        self.rest = data[-extra:] if extra else b""
-        return [self._message(*fields) for fields in _FORM.iter_unpack(data[:-extra] if extra else data)]
-
-    def _message(self, version: int, kind: int, zero: int, nought: int, a: int, b: int, c: int) -> M:
-        if version != VERSION:
-            raise Malformed(f"it is of version {version}, and {VERSION} is spoken here")
-        reader = self._readers.get(kind)
-        if reader is None:
-            raise Malformed(f"it is of kind {kind}, which cannot come from that end")
-        _unused(zero, nought)
-        return reader(a, b, c)
 
 
 def from_client() -> Stream[FromClient]:

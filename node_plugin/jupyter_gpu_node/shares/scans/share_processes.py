@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from jupyter_gpu_node.processes import signals
 from jupyter_gpu_node.processes.rules.process_id import ProcessId, ProcessIds
-from jupyter_gpu_node.shares.rules.protocol import MOST, Done
+from jupyter_gpu_node.shares.rules.framing import MOST
+from jupyter_gpu_node.shares.rules.protocol import Done
 from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
 from jupyter_gpu_node.shares.server.clocks import microseconds
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from jupyter_gpu.model.share import ShareUse
 from jupyter_gpu_node.processes.rules.process_id import ProcessId
 from jupyter_gpu_node.shares.rules import measured_memory, share_file
-from jupyter_gpu_node.shares.rules.protocol import FromClient, Malformed
+from jupyter_gpu_node.shares.rules.framing import Malformed
+from jupyter_gpu_node.shares.rules.protocol import FromClient
 from jupyter_gpu_node.shares.rules.share_file import ShareFile
 from jupyter_gpu_node.shares.rules.turns.actions import Action, Close, LeaseOverdue, Send
 from jupyter_gpu_node.shares.rules.turns.arbiter import Arbiter

@@ -16,8 +16,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from jupyter_gpu_node.shares.rules.framing import SIZE, Malformed
 from jupyter_gpu_node.shares.rules.pace import Pace
-from jupyter_gpu_node.shares.rules.protocol import SIZE, FromClient, FromServer, Malformed, encode, from_client
+from jupyter_gpu_node.shares.rules.protocol import FromClient, FromServer, encode, from_client
 
 from .peer import Check, Peer, peer_of, user_of
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
-from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient, Malformed
+from jupyter_gpu_node.shares.rules.framing import Malformed
+from jupyter_gpu_node.shares.rules.protocol import Ask, Done, FromClient
 
 from .actions import Action, Close, Send
 from .arbiter import LONG_KERNEL, Arbiter

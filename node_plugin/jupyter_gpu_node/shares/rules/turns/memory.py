@@ -15,7 +15,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jupyter_gpu_node.shares.rules.protocol import MOST, NO_LIMIT, Memory
+from jupyter_gpu_node.shares.rules.framing import MOST
+from jupyter_gpu_node.shares.rules.protocol import NO_LIMIT, Memory
 
 
 class MeasuredMemory(NamedTuple):

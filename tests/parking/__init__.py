@@ -1,0 +1,1 @@
+"""Tests of parking on the node side."""
