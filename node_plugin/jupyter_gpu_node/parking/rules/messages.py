@@ -6,8 +6,8 @@ names the park until the return.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
 
 
 class Ability(IntFlag):
@@ -62,7 +62,8 @@ class Reason(IntEnum):
     SHUT = 9
 
 
-class Hello(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hello:
     """The first message of a connection."""
 
     driver: int
@@ -72,14 +73,16 @@ class Hello(NamedTuple):
     """Messages `Gpu` that follow."""
 
 
-class Gpu(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Gpu:
     """A GPU that the process saw when CUDA started."""
 
     uuid: str
     number: int
 
 
-class ProcessState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProcessState:
     """The state of the process, after its GPUs."""
 
     state: State
@@ -91,7 +94,8 @@ class ProcessState(NamedTuple):
     """Milliseconds since it was parked."""
 
 
-class Use(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Use:
     """What the program does with its GPUs; comes when that changes."""
 
     busy: bool
@@ -103,7 +107,8 @@ class Use(NamedTuple):
     """Bytes on the GPUs, as the gate counts them."""
 
 
-class Can(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Can:
     """The answer that a park could begin."""
 
     order: int
@@ -112,7 +117,8 @@ class Can(NamedTuple):
     contexts: int
 
 
-class Cannot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cannot:
     """The answer that a park cannot begin."""
 
     order: int
@@ -121,7 +127,8 @@ class Cannot(NamedTuple):
     figure: int = 0
 
 
-class Parked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parked:
     """The end of a park."""
 
     order: int
@@ -131,7 +138,8 @@ class Parked(NamedTuple):
     checkpoint: int
 
 
-class Running(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Running:
     """The end of a return."""
 
     order: int
@@ -140,7 +148,8 @@ class Running(NamedTuple):
     unlock: int
 
 
-class Failed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Failed:
     """The end of a park or a return that failed."""
 
     order: int
@@ -152,19 +161,22 @@ class Failed(NamedTuple):
     """The driver's; 0: it was called off."""
 
 
-class Need(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Need:
     """Whether a call waits for the GPUs."""
 
     wanted: bool
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Check:
     """The question whether a park could begin; it changes nothing."""
 
     order: int
 
 
-class Park(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Park:
     """The order to park."""
 
     order: int
@@ -172,7 +184,8 @@ class Park(NamedTuple):
     """Milliseconds that the lock may wait for submitted work."""
 
 
-class Restore(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Restore:
     """The order to come back."""
 
     order: int
@@ -182,7 +195,8 @@ class Restore(NamedTuple):
     """Milliseconds for which it is tried again while a GPU cannot be opened."""
 
 
-class Map(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Map:
     """The GPU that takes the place of one that the process saw when CUDA started."""
 
     uuid: str
@@ -190,7 +204,8 @@ class Map(NamedTuple):
     """Number of that one."""
 
 
-class Cancel(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cancel:
     """The order to undo a park as soon as the step that runs has ended, if that is not the checkpoint."""
 
     order: int
