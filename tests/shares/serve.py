@@ -25,7 +25,7 @@ from jupyter_gpu_node.shares.rules.turns.elasticity import Elastic
 from jupyter_gpu_node.shares.rules.turns.order import TurnOrdering
 from jupyter_gpu_node.shares.rules.turns.terms import Terms
 from jupyter_gpu_node.shares.rules.turns.timing import Timing
-from jupyter_gpu_node.shares.server import share_socket
+from jupyter_gpu_node.shares.server import gate_socket
 from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer, PlacedShare
 from jupyter_gpu_node.shares.server.gpu_server import ShareOverdue
 from jupyter_gpu_node.shares.server.peer import Check, Peer, beside_us
@@ -217,7 +217,7 @@ if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s %(message)s")
     given = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     if given.get("unlimited"):
-        share_socket.MESSAGES = sys.maxsize
+        gate_socket.MESSAGES = sys.maxsize
     if given.get("files"):
         import resource
 

@@ -26,7 +26,7 @@ from jupyter_gpu_node.shares.rules.protocol import (
     Revoke,
     encode,
 )
-from jupyter_gpu_node.shares.server import share_socket
+from jupyter_gpu_node.shares.server import gate_socket
 from tests.shares.client import PATIENCE, Ended, now, overlaps
 from tests.shares.serve import Serving
 from tests.shares.world import GPU, connect, grows, programs, serves, stands, until, written
@@ -73,8 +73,8 @@ def test_endless_sender_is_read_a_little_at_a_time(server: Serving) -> None:
         serves(server, "b")
         for one in flood:
             assert isinstance(one.next(), Memory)
-        assert now() - begin >= 2000 // (share_socket.MESSAGES + 4 * share_socket.READ // SIZE) * round(
-            share_socket.MESSAGE_WINDOW * 1e6
+        assert now() - begin >= 2000 // (gate_socket.MESSAGES + 4 * gate_socket.READ // SIZE) * round(
+            gate_socket.MESSAGE_WINDOW * 1e6
         )
 
 

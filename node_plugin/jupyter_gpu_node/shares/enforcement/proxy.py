@@ -27,7 +27,7 @@ from jupyter_gpu_node.shares.rules.protocol import (
 from jupyter_gpu_node.shares.server.arbiter_server import ArbiterServer
 from jupyter_gpu_node.shares.server.clocks import microseconds
 from jupyter_gpu_node.shares.server.peer import Peer
-from jupyter_gpu_node.shares.server.share_socket import Connection
+from jupyter_gpu_node.shares.server.share_socket import ShareConnection
 
 
 class Proxy:
@@ -60,7 +60,7 @@ class Proxy:
         self._socket.setblocking(False)
         far.setblocking(False)
         ours = Peer(os.getpid(), os.getuid(), proc.process_start_time(os.getpid()) or 0)
-        connection = Connection(share_socket, far, ours)
+        connection = ShareConnection(share_socket, far, ours)
         self._loop.add_reader(self._socket.fileno(), self._read)
         share_socket.connections.add(connection)
         try:

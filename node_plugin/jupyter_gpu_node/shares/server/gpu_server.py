@@ -30,7 +30,7 @@ from .alarm import Alarm
 from .clocks import microseconds
 from .multi_gpu import MultiGpuCoordinator
 from .peer import Peer
-from .share_socket import Connection
+from .share_socket import ShareConnection
 
 FASTEST = 0.1
 """Seconds between two updates of the books, if a period is shorter."""
@@ -87,8 +87,8 @@ class GpuServer:
         self._write = write
         self._overdue = overdue
         self._coordinator = coordinator
-        self._connections: dict[ShareClient, Connection] = {}
-        self._clients: dict[Connection, ShareClient] = {}
+        self._connections: dict[ShareClient, ShareConnection] = {}
+        self._clients: dict[ShareConnection, ShareClient] = {}
         self._written: dict[str, ShareFile] = {}
         self._kept: dict[str, tuple[ShareFile, int]] = {}
         """The own copies, and when they were written."""
@@ -102,7 +102,7 @@ class GpuServer:
         self._idle = False
 
     @property
-    def processes(self) -> Mapping[ShareClient, Connection]:
+    def processes(self) -> Mapping[ShareClient, ShareConnection]:
         """The connected processes."""
         return self._connections
 
@@ -187,15 +187,15 @@ class GpuServer:
         self.manager.rest(now)
         self._act(self.manager.tick(now))
 
-    def connected(self, connection: Connection) -> None:
+    def connected(self, connection: ShareConnection) -> None:
         """Add a process that connected to the socket of its share."""
-        client, out = self.manager.join(connection.share_socket.pod, microseconds())
+        client, out = self.manager.join(connection.gate_socket.pod, microseconds())
         self._connections[client] = connection
         self._clients[connection] = client
-        self._coordinator.connected(self.gpu, connection.share_socket.pod, connection.peer)
+        self._coordinator.connected(self.gpu, connection.gate_socket.pod, connection.peer)
         self._act(out)
 
-    def received(self, connection: Connection, messages: Sequence[FromClient]) -> None:
+    def received(self, connection: ShareConnection, messages: Sequence[FromClient]) -> None:
         """Handle the messages of a connection. An impossible message ends it."""
         client = self._clients.get(connection)
         if client is None:
@@ -210,14 +210,14 @@ class GpuServer:
             reason = f"what it sent cannot be: it {error}"
         self._act(out)
         if reason:
-            connection.share_socket.lost(connection, reason)
+            connection.gate_socket.lost(connection, reason)
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: ShareConnection) -> None:
         """Give back what a closed connection had."""
         client = self._clients.pop(connection, None)
         if client is not None:
             del self._connections[client]
-            self._coordinator.disconnected(self.gpu, connection.share_socket.pod, connection.peer)
+            self._coordinator.disconnected(self.gpu, connection.gate_socket.pod, connection.peer)
             self._act(self.manager.leave(client, microseconds()))
 
     def _act(self, outs: Iterable[Action]) -> None:
@@ -246,7 +246,7 @@ class GpuServer:
         connection = self._connections.pop(client, None)
         if connection is not None:
             del self._clients[connection]
-            self._coordinator.disconnected(self.gpu, connection.share_socket.pod, connection.peer)
+            self._coordinator.disconnected(self.gpu, connection.gate_socket.pod, connection.peer)
             connection.close()
 
     # --- memory, as the driver reports it -----------------------------------------------------------------------------
