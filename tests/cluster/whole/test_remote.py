@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from ast import literal_eval
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import zmq
 
 from jupyter_gpu.model.annotations import WORKER
+from jupyter_gpu.model.reservation import ReservationOwner
 from jupyter_gpu.remote.first_process import WorkerAddress
+from jupyter_gpu.remote.rules import control
 from tests.cluster.testbed import until
 from tests.cluster.whole import faults, pods
 from tests.cluster.whole.notebooks import CellFailed, NotebookKernel, cut, group_of, openers
@@ -21,6 +25,8 @@ from tests.cluster.whole.states import PodState
 from tests.cluster.whole.test_limits import of_user, set_limit
 from tests.cluster.whole.world import REMOTE, SECONDS, Product, World, world
 from tests.deploy import product as chart
+from tests.worker.every_port import EveryPort, Flood, listening
+from tests.worker.pods import PORTS
 from tests.worker.strangers import refused
 
 pytestmark = [pytest.mark.root, pytest.mark.cluster, pytest.mark.timeout(900)]  # the first of all installs the product
@@ -40,6 +46,10 @@ def look():
         os.close(number)
     return socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), [path for path in paths if opened[path]]
 """
+OPEN = 1 + 3 * control.CHANNELS + 1
+"""Ports of a worker's pod that are open: the first process', those of three kernels of which one stands by, Dask's."""
+GROWTH = 64 * 2**20
+"""Bytes by which the processes of a pod may grow while garbage comes."""
 WAITS = "import time\nprint('waits', flush=True)\nwhile True: time.sleep(.1)"
 WAITS_FOR_FILE = """
 import time
@@ -257,6 +267,43 @@ def test_pairing_that_is_interrupted(corner: World, kernel: NotebookKernel) -> N
     assert refused(replace(old, key=new.key), new.port, zmq.DEALER)
 
 
+def test_strangers_and_garbage(corner: World) -> None:
+    """No port of the worker's pod lets anybody in without the keys of now, while and after 1,000,000 odd words come.
+
+    The notebook's own cells run meanwhile; nothing that was recorded runs again; memory is bounded, no process ends.
+    """
+    ann, kernel = corner.pod("ann"), NotebookKernel(corner.pod("ann").address)
+    kernel.run(f"{LOOK}\ngpu.resize(1, timeout=80)\ngpu.run(look)")
+    old = way_of(kernel)
+    faults.end(first_processes(corner, ann))  # the next server has other keys
+    corner.until(lambda: corner.pod("ann").restarts > ann.restarts and corner.pod("ann").ready, "the server")
+    kernel = NotebookKernel(ann.address)
+    kernel.run(f"{LOOK}\ngpu.resize(1, timeout=80)\ngpu.run(look)")
+    kernel.run("%%gpu 1\nkept = os.getpid()")
+    state, way = worker(corner), way_of(kernel)
+    owner = literal_eval(kernel.run("from jupyter_gpu.kernel.blocks import owner\nprint(tuple(owner()))"))
+    with closing(EveryPort(way, replace(old, key=way.key), ReservationOwner(*owner))) as every:
+        (first,) = first_processes(corner, state)
+        until(lambda: len(listening(first)[0]) == OPEN, SECONDS, "a kernel to stand by", every=0.2)
+        ports = every.refuse_strangers(first)
+        assert ports <= set(range(control.PORT, control.PORT + PORTS))
+        pids, before = processes_of(corner, state), memory(corner, state)
+        flood = Flood(way, ports, words=1_000_000)
+        flood.start()
+        cells, most = 0, before
+        while flood.is_alive():
+            assert kernel.run("%%gpu 1\nprint(kept == os.getpid(), 6 * 7)") == "True 42"
+            cells, most = cells + 1, max(most, memory(corner, state))
+        assert flood.failed is None
+        assert cells > 1
+        assert most - before < GROWTH
+        assert every.said("str(runs)") == "1"
+        assert processes_of(corner, state) == pids
+        every.refuse_strangers(first)
+    assert kernel.run("%%gpu 1\nprint(kept == os.getpid())") == "True"
+    assert worker(corner).restarts == state.restarts
+
+
 def test_node_that_is_gone(corner: World) -> None:
     """The cell fails in time though nobody hangs up. Once the pod is to go, its part is had at home, and then there."""
     lost, kernel = worker(corner), NotebookKernel(corner.pod("ann").address)
@@ -303,6 +350,20 @@ def not_ready(corner: World, node: str) -> None:
 def first_processes(corner: World, state: PodState) -> list[int]:
     """Return the first process of the server, or of the worker, in a pod."""
     return faults.processes(corner.cluster, "jupyter", f"pod{state.uid}", first=True)
+
+
+def processes_of(corner: World, state: PodState) -> set[int]:
+    """Return all processes of a pod."""
+    return set(faults.processes(corner.cluster, "", f"pod{state.uid}"))
+
+
+def memory(corner: World, state: PodState) -> int:
+    """Return the bytes of memory of all processes of a pod."""
+    found = 0
+    for pid in processes_of(corner, state):
+        with suppress(OSError):
+            found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return found
 
 
 def is_told(kernel: NotebookKernel, kind: str, words: str) -> None:
