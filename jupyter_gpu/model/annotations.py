@@ -68,6 +68,7 @@ _read_reason = strict.one_of(*Reason)
 _read_generation = strict.integer(0, strict.MAX_GENERATION)
 _read_milli = strict.integer(0, MAX_MILLI)
 _read_shares = strict.list_of(GpuShare.from_json, MAX_GPUS)
+_read_revoked = strict.list_of(GpuShare.from_json, 2 * MAX_GPUS)
 _read_uuids = strict.list_of(read_uuid, MAX_GPUS)
 
 
@@ -267,7 +268,8 @@ class Allocated:
     revision: int = 0
     """Number of times that something was taken away."""
     revoked: tuple[GpuShare, ...] = ()
-    """Shares that were taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision."""
+    """Shares that were taken away and may be open, whatever ``attached`` says, until ``attached`` has this revision. Of
+    a GPU at most one that records its memory, and one that does not: only the GPU tells which of both has more."""
     limit: PodLimit | None = None
     """The limit that holds for the pod; ``None``: no limits are in force."""
     lendable: bool | None = None
@@ -290,11 +292,12 @@ class Allocated:
     def with_shares(self, shares: tuple[GpuShare, ...], attached: Attached | None) -> Allocated:
         """Replace the shares; what goes, wholly or in part, is revoked until the node has followed."""
         now = {share.uuid: share for share in shares}
-        revoked = {share.uuid: share for share in self.shares if not share.is_within(now.get(share.uuid))}
-        if not revoked:
+        gone = [share for share in self.shares if not share.is_within(now.get(share.uuid))]
+        if not gone:
             return replace(self, shares=shares)
-        for share in self.pending(attached):
-            revoked[share.uuid] = share.joined(revoked.get(share.uuid, share))
+        revoked: dict[tuple[str, bool], GpuShare] = {}
+        for share in (*gone, *self.pending(attached)):
+            revoked[share.kind] = share.joined(revoked.get(share.kind, share))
         return replace(self, shares=shares, revision=self.revision + 1, revoked=tuple(revoked.values()))
 
     def to_json(self) -> dict[str, Any]:
@@ -320,8 +323,8 @@ class Allocated:
         body = strict.an_object(value, "allocated")
         shares = strict.required(body, "shares", _read_shares)
         _distinct("shares", [share.uuid for share in shares])
-        revoked = strict.optional(body, "revoked", _read_shares) or ()
-        _distinct("revoked", [share.uuid for share in revoked])
+        revoked = strict.optional(body, "revoked", _read_revoked) or ()
+        _distinct("revoked", [share.kind for share in revoked])
         return cls(
             observed_generation=strict.required(body, "observedGeneration", _read_generation),
             shares=shares,

@@ -166,6 +166,11 @@ class GpuShare(NamedTuple):
         """Whether no time of the GPU is guaranteed to it: it runs while the other shares do nothing."""
         return not self.milli and self.memory > 0
 
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """The GPU, and whether the share records its memory: of two of one kind `joined` is exact."""
+        return self.uuid, self.memory > 0
+
     def is_within(self, other: GpuShare | None) -> bool:
         """Tell whether ``other``, on the same GPU, is at least as much; False where only the GPU's memory tells."""
         if other is None or other.milli < self.milli:

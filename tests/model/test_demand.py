@@ -115,6 +115,22 @@ def test_memory_that_is_taken_away_is_revoked(before: GpuShare, after: GpuShare,
     assert before.joined(after) == (joined._replace(memory=0) if part_of_all else joined)
 
 
+amounts = st.tuples(st.integers(0, 1000), st.sampled_from([0, 1, 99, 700, 999])).filter(any)
+
+
+@given(st.integers(1000, 2000), st.lists(amounts, min_size=1, max_size=6))
+def test_what_the_node_has_not_followed_yet_counts_exactly(memory: int, wishes: list[tuple[int, int]]) -> None:
+    """Decisions of which the node has followed none hold as much as the one with most, in time and in memory."""
+    decided = [GpuShare("a", *wish) for wish in wishes]
+    allocated = Allocated(1)
+    for share in decided:
+        allocated = Allocated.from_json(allocated.with_shares((share,), None).to_json())
+    milli = max(share.milli for share in decided)
+    assert held(allocated, None) == {"a": milli}
+    known = held_memory(allocated, None).get("a", HeldMemory(milli, 0))
+    assert known.booked(memory) == max(booked(memory, share.milli, share.memory) for share in decided)
+
+
 def test_a_guest_needs_memory() -> None:
     """A share that claims no time and names no memory would be nothing at all."""
     guest = GpuShare("GPU-a", 0, 5)

@@ -81,7 +81,7 @@ class PodState:
         if self.phase in ("Succeeded", "Failed"):
             return {}
         revoked = self.allocated.pending(self.attached) if self.allocated else ()
-        all_of_them = (self.granted, self.usable, self.draining, {share.uuid: share.milli for share in revoked})
+        all_of_them = (self.granted, self.usable, self.draining, *({share.uuid: share.milli} for share in revoked))
         return {uuid: max(each.get(uuid, 0) for each in all_of_them) for uuid in set().union(*all_of_them)}
 
     @property
