@@ -12,6 +12,7 @@ import secrets
 import signal
 import ssl
 import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import dask
@@ -21,6 +22,7 @@ from jupyter_gpu.common.rules import visible
 from jupyter_gpu.dask.comm import PlaceBackend
 from jupyter_gpu.dask.gateway import NotebookGateway
 from jupyter_gpu.dask.nodes import ResultKeeper, UserScheduler, UserWorker
+from jupyter_gpu.dask.printed import Printed
 from jupyter_gpu.dask.rules.targets import HERE
 from jupyter_gpu.dask.rules.words import Keep, Ready, Schedule, Work
 from jupyter_gpu.remote.rules.control import MAX_BYTES, read
@@ -53,8 +55,8 @@ def security(pem: bytes) -> Any:
     return made(require_encryption=True, tls_ca_file=text, tls_min_version=ssl.TLSVersion.TLSv1_3, **roles)
 
 
-async def serve(word: Schedule | Work | Keep) -> None:
-    """Run until the pipe or the node itself ends."""
+async def serve(word: Schedule | Work | Keep, answer: int) -> None:
+    """Run until the pipe or the node itself ends. ``answer``: the descriptor for `Ready`."""
     keys = security(base64.b64decode(word.certificate))
     leash = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, leash.set)
@@ -78,8 +80,8 @@ async def serve(word: Schedule | Work | Keep) -> None:
         common |= {"nthreads": 1, "memory_limit": 0, "resources": {"GPU": 1}, "death_timeout": DEATH}
         node = UserWorker(word.scheduler, name=word.name, host=word.place, **common)
     async with node:
-        with os.fdopen(os.dup(1), "wb") as answer:
-            answer.write(Ready(node.address, gateway.port if gateway else 0).dump() + b"\n")
+        with os.fdopen(answer, "wb") as pipe:
+            pipe.write(Ready(node.address, gateway.port if gateway else 0).dump() + b"\n")
         ends = [asyncio.create_task(leash.wait()), asyncio.create_task(node.finished())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         signal.alarm(LAST)  # nobody may be left who would kill it, and none whom it could tell that it leaves
@@ -92,8 +94,10 @@ def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as line:
         word = read(line.readline(MAX_BYTES), Schedule, Work, Keep)
     assert isinstance(word, Schedule | Work | Keep)
-    with dask.config.set(SETTINGS):
-        asyncio.run(serve(word))
+    answer = os.dup(1)
+    os.dup2(2, 1)  # nobody reads that pipe any more: whoever printed much into it would wait for ever
+    with dask.config.set(SETTINGS), redirect_stdout(Printed()):
+        asyncio.run(serve(word, answer))
 
 
 if __name__ == "__main__":

@@ -109,6 +109,23 @@ def test_shrink_moves_what_a_worker_has(
     await_(lambda: server.status()["phase"] == "Ready")
 
 
+def test_what_tasks_print_is_in_the_log_of_their_worker(kernel: Kernel) -> None:
+    """Also of a task that prints more than a pipe holds, by Python and by a process that it starts, and goes on."""
+    kernel.run("gpu.resize(1); until(1)")
+    kernel.run(
+        "import subprocess\n"
+        "def says(size):\n"
+        "    print('said', 'x' * size); print('one line\\nanother', end='')\n"
+        "    return subprocess.run(['head', '-c', str(size), '/dev/zero']).returncode"
+    )
+    assert kernel.run("print([client.submit(says, size).result(timeout=50) for size in (3, 200_000)])") == "[0, 0]"
+    found = "[text.partition('INFO - ')[2] for log in client.get_worker_logs().values() for _, text in log]"
+    kernel.run(f"lines = [line for line in {found} if line[:4] in ('said', 'one ', 'anot')][::-1]")
+    assert kernel.run("print([(line[:12], len(line)) for line in lines])") == str(
+        [("said xxx", 8), ("one line", 8), ("anothersaid ", 1001), ("one line", 8)]
+    )
+
+
 def test_killed_worker_is_replaced(kernel: Kernel) -> None:
     """Its task is done again by the next one; one that kills each worker fails."""
     kernel.run("import signal; gpu.resize(1); until(1); pid = client.submit(where, pure=False).result()")
