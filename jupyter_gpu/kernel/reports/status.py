@@ -18,6 +18,9 @@ if TYPE_CHECKING:  # loaded with the first worker, not when a kernel starts
     from jupyter_gpu.model.pod_worker import PodWorker
 
 
+_COLUMNS = ("GPU", "Model", "Memory", "Yours", "UUID")
+
+
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
     """One attached GPU. One on another node has no path here, and its worker tells model and memory a little later."""
@@ -130,10 +133,7 @@ class GpuStatus:
         return "\n".join([self.sentence, *rows, *(f"  {remark}" for remark in self.remarks)])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in ("GPU", "Model", "Memory", "Yours", "UUID"))
-        rows = _rows(self.view, self.at)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+        table = _table(_rows(self.view, self.at))
         remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
         return f"<p><strong>{escape(self.sentence)}</strong></p>{table}{remarks}"
 
@@ -178,6 +178,14 @@ def _remote_rows(worker: PodWorker) -> Iterator[tuple[str, ...]]:
         part = "exclusive" if gpu.exclusive else f"{format_gpus(gpu.milli)} of it"
         memory = format_bytes(gpu.memory) if gpu.memory else ""
         yield gpu.name, gpu.model, memory, part if worker.usable else f"{part}, {state(worker).lower()}", gpu.uuid
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    """Return HTML without the columns in which nothing is known yet, such as the models of a new worker's GPUs."""
+    known = [index for index in range(len(_COLUMNS)) if any(row[index] for row in rows)]
+    head = "".join(f"<th>{escape(_COLUMNS[index])}</th>" for index in known)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(row[index])}</td>' for index in known)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
 
 
 def _limit(view: View) -> list[str]:

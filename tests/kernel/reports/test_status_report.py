@@ -39,6 +39,9 @@ def test_gpus_of_other_nodes_are_told() -> None:
     assert (far.remote, far.node, far.name, far.milli, far.exclusive) == (True, "node2", "GPU 0 on node2", 1000, True)
     assert repr(status).splitlines()[2] == "  GPU 0 on node2 · exclusive · GPU-b100"
     assert "<td>GPU 0 on node2</td><td></td><td></td><td>exclusive</td>" in status._repr_html_()
+    table = GpuStatus(replace(status.view, gpus=()))._repr_html_()
+    assert "<th>GPU</th><th>Yours</th><th>UUID</th>" in table  # no column in which nothing is known yet
+    assert "<td>GPU 0 on node2</td><td>exclusive</td><td>GPU-b100</td>" in table
 
 
 def test_model_and_memory_of_gpus_of_other_nodes_are_told() -> None:
