@@ -184,6 +184,16 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
         ],
         {"a": [0]},
     ),
+    "another island than the one where it waits in vain": (
+        inventory(4, island=2),
+        [ONE, TWO, pod("c", wants=1, has=[2]), pod("w", wants=2, has=[3], ticket=1, topology="island")],
+        {"a": [0], "b": [1]},
+    ),
+    "no other island than the one that it uses": (
+        inventory(4, island=2),
+        [ONE, TWO, pod("c", wants=1, has=[2]), pod("w", wants=2, has=[3], busy=[3], ticket=1, topology="island")],
+        {},
+    ),
     "whoever has the GPU where the data of another one belong": (
         3,
         [ONE, TWO, parked(pod("w", wants=1, has=[], ticket=1), away(0, needed=True))],

@@ -10,16 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu.model.annotations import Wish
 from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from tests.builders import NODE, apply, inventory, pod, uuid
+from tests.builders import NODE, apply, inventory, pod, uuid, wish
 
 from .pods import away, node, orders, parked, rests
 
 GPUS = 4
 
 _layouts = st.lists(st.lists(st.sampled_from([250, 500, 1000]), max_size=3), min_size=1, max_size=GPUS)
-_wishes = st.sampled_from([("w", 1, None), ("w", 2, None), ("w", 2, "island"), ("w", 0.5, None), ("w", 1.5, None)])
+_wishes = st.sampled_from(
+    [wish(1), wish(2), wish(2, topology="island"), wish(0.5), wish(1, each=500), wish(0.75, each=250)]
+)
+"""Wishes for shares of one size: of others one may have to move before the next one fits, which is not thought of."""
 
 
 def _pods(layout: list[list[int]], joined: bool, resting: frozenset[int]) -> list[PodState]:
@@ -60,12 +64,11 @@ def _gain(gpus: int, pods: Collection[PodState], waits: PodState, gone: Collecti
 @given(_layouts, st.booleans(), st.frozensets(st.integers(0, 5)), _wishes)
 @settings(max_examples=100)
 def test_orders_are_enough_and_none_is_needless(
-    layout: list[list[int]], joined: bool, resting: frozenset[int], wish: tuple[str, float, str | None]
+    layout: list[list[int]], joined: bool, resting: frozenset[int], wanted: Wish
 ) -> None:
     """Whatever can be had by parking is had by what is ordered, and by nothing less of it."""
-    name, amount, topology = wish
     pods = _pods(layout, joined, resting)
-    waits = pod(name, wants=amount, has=[], ticket=1, topology=topology)
+    waits = pod("w", wants=wanted, has=[], ticket=1)
     able = [state.uid for state in pods if state.parkable]
     sets = chain.from_iterable(combinations(able, count) for count in range(len(able) + 1))
     gains = {frozenset(chosen): _gain(len(layout), pods, waits, chosen) for chosen in sets}

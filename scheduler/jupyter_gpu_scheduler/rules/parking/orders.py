@@ -30,6 +30,8 @@ Orders = Mapping[str, tuple[ParkOrder, ...]]
 """Orders by the uid of the pod."""
 Pieces = Sequence[tuple[int, set[str]]]
 """The shares that a pod lacks: milli, and the GPUs on which one can be; each is on another GPU."""
+Way = tuple[bool, Pieces]
+"""Whether a pod gives up what it has for it, and the shares that it lacks then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +119,40 @@ def _serve(node: DecidedNode, room: Room, pod: PodState, kept_back: Collection[s
     able = frozenset(node.wanted.get(pod.uid, node.gpus)).difference(kept_back)
     if pod.parked and pod.parked.needed:
         missing = pod.parked.missing(has, wish.milli - total(shares))
-        ways = [[(share.milli, {share.uuid} & able) for share in bundle] for bundle in missing]
-        found = [_take(room, wish, way, whole=True) for way in ways]  # each that can, not only the first
-        return all(found)
-    lacks = list((Counter(wish.pieces) - Counter(share.milli for share in shares)).elements())
-    joined = wish.topology in ("island", "switch")
-    alike = [{gpu.uuid for gpu in group} for group in groups(node.gpus.values(), wish)]
-    ways = [[(size, (uuids & able) - has) for size in lacks] for uuids in alike if not joined or uuids >= has]
-    if joined:
-        options = [(last_first(steps), way) for way in ways if (steps := _tried(room, wish, way)) is not None]
-        ways = [min(options, key=lambda option: option[0])[1]] if options else []
-    for way in ways:
+        own = [[(share.milli, {share.uuid} & able) for share in bundle] for bundle in missing]
+        served = [_take(room, wish, pieces, whole=True) for pieces in own]  # each that can be, not only the first
+        return all(served)
+    ways = list(_ways(node, pod, wish, has, able))
+    if wish.topology in ("island", "switch"):
+        ways = _best(room, wish, ways)
+    for _, way in ways:
         steps = _take(room, wish, way, whole=pod.pending)
         _leave_out(room, wish, way, steps)
         if len(steps) == len(way):
             return True
     return False
+
+
+def _best(room: Room, wish: Wish, ways: Sequence[Way]) -> list[Way]:
+    """Return the best of the ways that serve all of a wish: where it is already, then by whom it has parked."""
+    tried = [(moves, _tried(room, wish, way), number) for number, (moves, way) in enumerate(ways)]
+    able = [(moves, last_first(steps), number) for moves, steps, number in tried if steps is not None]
+    return [ways[min(able)[-1]]] if able else []
+
+
+def _ways(node: DecidedNode, pod: PodState, wish: Wish, has: set[str], able: frozenset[str]) -> Iterator[Way]:
+    """Yield the ways to serve what a pod lacks, one for each island that a wish may be served in.
+
+    What it was given in one island, and nobody has open, it may leave for another one.
+    """
+    lacks = list((Counter(wish.pieces) - Counter(share.milli for share in node.shares[pod.uid])).elements())
+    joined = wish.topology in ("island", "switch")
+    for group in groups(node.gpus.values(), wish):
+        uuids = {gpu.uuid for gpu in group}
+        if not joined or uuids >= has:
+            yield False, [(size, (uuids & able) - has) for size in lacks]
+        elif has.isdisjoint(uuids | pod.busy):
+            yield True, [(size, set(uuids & able)) for size in wish.pieces]
 
 
 def _tried(room: Room, wish: Wish, pieces: Pieces) -> Sequence[Step] | None:
