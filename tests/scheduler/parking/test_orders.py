@@ -55,6 +55,11 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
         {},
     ),
     "the longest rest": (2, [ONE, TWO, WAITS], {"b": [1]}),
+    "the longest rest, though it takes more bytes": (
+        2,
+        [ONE, rests(pod("b", wants=1, has=[1]), 1, since=50, size=16), WAITS],
+        {"b": [1]},
+    ),
     "of equal rests the fewest bytes": (
         2,
         [ONE, rests(pod("b", wants=1, has=[1]), 1, size=4), WAITS],
@@ -115,6 +120,16 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
         3,
         [rests(pod("a", wants=1, has=[0]), 0, since=10), rests(pod("b", wants=2, has=[1, 2]), 1, 2), _wants(2)],
         {"b": [1, 2]},
+    ),
+    "nor two of them": (
+        3,
+        [
+            rests(pod("a", wants=0.5, has={0: 500}), 0, since=10),
+            rests(pod("b", wants=0.5, has={0: 500}), 0, since=20),
+            rests(pod("c", wants=2, has=[1, 2]), 1, 2, since=30),
+            _wants(2),
+        ],
+        {"c": [1, 2]},
     ),
     "not half a GPU for one that wants a whole": (1, [HALVES[0], pod("b", wants=0.5, has={0: 500}), WAITS], {}),
     "both halves for one that wants a whole": (1, [*HALVES, WAITS], {"a": [0], "b": [0]}),
@@ -188,6 +203,15 @@ CASES: dict[str, tuple[int | Sequence[Gpu], list[PodState], dict[str, list[int]]
         inventory(4, island=2),
         [ONE, TWO, pod("c", wants=1, has=[2]), pod("w", wants=2, has=[3], ticket=1, topology="island")],
         {"a": [0], "b": [1]},
+    ),
+    "nobody, while it has shares in two islands": (
+        inventory(6, island=3),
+        [
+            rests(pod("a", wants=2, has=[0, 1]), 0, 1),
+            pod("b", wants=1, has=[5]),
+            pod("w", wants=3, has=[2, 3, 4], busy=[2, 3, 4], ticket=1, topology="island"),
+        ],
+        {},
     ),
     "no other island than the one that it uses": (
         inventory(4, island=2),

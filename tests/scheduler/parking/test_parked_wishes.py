@@ -61,6 +61,7 @@ WISHES: dict[str, tuple[PodState, int]] = {
     "what came back": (parked(pod("a", wants=1, has=[0], attaches=[]), away(0, needed=True)), 1000),
     "a GPU that other programs of the pod have": (parked(pod("a", wants=1, has=[0]), away(0)), 1000),
     "what is swapped stays": (parked(pod("a", wants=0.5, has={0: 500}), away(0, milli=500, kept=True)), 500),
+    "what is swapped holds up nothing": (parked(pod("a", wants=2, has=[0]), away(0, kept=True, needed=True)), 2000),
     "shares of its size": (parked(pod("a", wants=1, each=250, has=[]), away(0, milli=250)), 750),
 }
 

@@ -143,7 +143,7 @@ def _best(room: Room, wish: Wish, ways: Sequence[Way]) -> list[Way]:
 def _ways(node: DecidedNode, pod: PodState, wish: Wish, has: set[str], able: frozenset[str]) -> Iterator[Way]:
     """Yield the ways to serve what a pod lacks, one for each island that a wish may be served in.
 
-    What it was given in one island, and nobody has open, it may leave for another one.
+    What it was given in one island it may leave for another one; the GPUs there are not wanted while it is in use.
     """
     lacks = list((Counter(wish.pieces) - Counter(share.milli for share in node.shares[pod.uid])).elements())
     joined = wish.topology in ("island", "switch")
@@ -151,8 +151,8 @@ def _ways(node: DecidedNode, pod: PodState, wish: Wish, has: set[str], able: fro
         uuids = {gpu.uuid for gpu in group}
         if not joined or uuids >= has:
             yield False, [(size, (uuids & able) - has) for size in lacks]
-        elif has.isdisjoint(uuids | pod.busy):
-            yield True, [(size, set(uuids & able)) for size in wish.pieces]
+        else:
+            yield True, [(size, (uuids & able) - has) for size in wish.pieces]
 
 
 def _tried(room: Room, wish: Wish, pieces: Pieces) -> Sequence[Step] | None:
