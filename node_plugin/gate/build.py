@@ -3,6 +3,7 @@
 Both forms come from the same files, are called ``libcuda.so.1`` and need the real one. The shim stands at its path and
 loads the real file by an absolute path; the local form is found before it, and loads it by another name, in the same
 folder (`jupyter_gpu.backends.local.sharing.front`). ``both`` makes the folder ``lib`` of the node plugin, as in wheels.
+In front of NVML stands ``libnvidia-ml.so.1`` (``--nvml``), in the same two forms.
 """
 
 import argparse
@@ -24,16 +25,22 @@ PARTS = (
     "launches/threads.c", "launches/events.c", "launches/pacing.c", "connection/connection.c", "memory/memory.c",
     "memory/table.c", "memory/allocate.c", "memory/pools.c", "memory/reserves.c", "memory/graphs.c",
     "memory/physical.c", "memory/external.c", "memory/contexts.c", "memory/modules.c", "memory/image.c",
-    "launches/copies.c", "parking/later.c", "parking/marks.c", "parking/park.c",
+    "launches/copies.c", "parking/later.c", "parking/marks.c", "parking/nvml.c",
+    "parking/park.c",
 )  # fmt: skip
 """The sources, in the order in which they are linked."""
+NVML_PARTS = ("driver/entries.S", "driver/driver.c", "nvml/calls.c", "nvml/starts.c")
+"""Those of the library in front of NVML."""
 DRIVER = "/run/jupyter-gpu/driver/libcuda.so.1"
 """Path of the real driver in a pod, beside the shim."""
 SOCKETS = "/run/jupyter-gpu/shares"
 BEHIND = "libjupyter_gpu_driver.so.1"
 """Name by which the local form loads the real driver: a link beside it."""
-NAMES = {"local": "local/libcuda.so.1", "shim": "shim/libcuda.so.1"}
-"""Paths of both forms in the folder ``lib``."""
+NVML = "/run/jupyter-gpu/driver/libnvidia-ml.so.1"
+"""Path of the real NVML in a pod."""
+NVML_BEHIND = "libjupyter_gpu_nvml.so.1"
+NAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""Names of both libraries, in a folder for each form below ``lib``."""
 GLIBC = (2, 17)
 """The oldest C library with which programs can load the gate. Programs with an older one would not start."""
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -62,7 +69,10 @@ def both(folder: Path) -> str:
     try:
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".lib-") as work:
             new = Path(work) / "lib"
-            made = [local(new / NAMES["local"], flags), shim(new / NAMES["shim"], flags=flags)]
+            made = [
+                *(local(new / "local" / name, flags, nvml=name == NAMES[1]) for name in NAMES),
+                *(shim(new / "shim" / name, flags=flags, nvml=name == NAMES[1]) for name in NAMES),
+            ]
             platforms = {platform(library.read_bytes()) for library in made}
             if folder.exists():
                 folder.rename(new.with_name("old"))
@@ -92,24 +102,38 @@ def platform(library: bytes) -> str:
     return f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{name}.manylinux2014_{name}" if needs else f"linux_{name}"
 
 
-def local(output: Path, flags: Sequence[str] = ()) -> Path:
+def local(output: Path, flags: Sequence[str] = (), *, nvml: bool = False) -> Path:
     """Build the form for LD_LIBRARY_PATH; the variable JUPYTER_GPU_GATE names the directory of the sockets."""
-    return _link(output, BEHIND, ["-Wl,--enable-new-dtags,-rpath,$ORIGIN", *flags])
+    here = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN", *flags]
+    return _nvml(output, NVML_BEHIND, here) if nvml else _gate(output, BEHIND, here)
 
 
-def shim(output: Path, driver: str = DRIVER, sockets: str = SOCKETS, flags: Sequence[str] = ()) -> Path:
-    """Build the form that stands at the path of libcuda.so.1, in front of the real one at ``driver``."""
-    return _link(output, driver, [f'-DGATE_DIRECTORY="{sockets}"', *flags])
+def shim(
+    output: Path, driver: str = "", sockets: str = SOCKETS, flags: Sequence[str] = (), *, nvml: bool = False
+) -> Path:
+    """Build the form that stands at the path of the library, in front of the real one at ``driver``."""
+    if nvml:
+        return _nvml(output, driver or NVML, flags)
+    return _gate(output, driver or DRIVER, [f'-DGATE_DIRECTORY="{sockets}"', *flags])
 
 
-def _link(output: Path, driver: str, flags: Sequence[str]) -> Path:
-    sources = [str(HERE / name) for name in PARTS]
+def _gate(output: Path, driver: str, flags: Sequence[str]) -> Path:
+    return _link(output, NAMES[0], PARTS, driver, flags)
+
+
+def _nvml(output: Path, driver: str, flags: Sequence[str]) -> Path:
+    listed = ('-DFUNCTIONS="nvml/functions.def"', "-DSPARES=0", "-DSTUBS=0")
+    return _link(output, NAMES[1], NVML_PARTS, driver, [*listed, *flags])
+
+
+def _link(output: Path, name: str, parts: Sequence[str], driver: str, flags: Sequence[str]) -> Path:
+    sources = [str(HERE / part) for part in parts]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         named = Path(folder) / "named.so"  # to link with: the real one may be missing here
         _run(["-shared", "-nostdlib", f"-Wl,-soname,{driver}", "-x", "c", "/dev/null", "-o", str(named)])
         needs = ["-Wl,--no-as-needed", str(named), "-Wl,--as-needed"]
-        _run([*FLAGS, f"-I{HERE}", "-Wl,-soname,libcuda.so.1", *flags, *sources, *needs, "-o", str(output)])
+        _run([*FLAGS, f"-I{HERE}", f"-Wl,-soname,{name}", *flags, *sources, *needs, "-o", str(output)])
     return output
 
 
@@ -129,8 +153,9 @@ def main() -> None:
     """Build one form, or both."""
     parser = argparse.ArgumentParser(description="Builds the gate.")
     parser.add_argument("form", choices=["local", "shim", "both"])
-    parser.add_argument("output", type=Path, help="the file, or the folder for both")
-    parser.add_argument("--driver", default=DRIVER, help="the real driver, for the shim (%(default)s)")
+    parser.add_argument("output", type=Path, help="the file, or the folder for both forms of both")
+    parser.add_argument("--nvml", action="store_true", help="the library in front of NVML, not that of the driver")
+    parser.add_argument("--driver", default="", help=f"the real library, for the shim ({DRIVER}, {NVML})")
     parser.add_argument("--sockets", default=SOCKETS, help="the directory of the sockets, for the shim (%(default)s)")
     parser.add_argument("--flag", action="append", default=[], help="for the compiler: --flag=-fsanitize=…")
     arguments = parser.parse_args()
@@ -138,9 +163,9 @@ def main() -> None:
         if arguments.form == "both":
             print(both(arguments.output))
         elif arguments.form == "local":
-            local(arguments.output, arguments.flag)
+            local(arguments.output, arguments.flag, nvml=arguments.nvml)
         else:
-            shim(arguments.output, arguments.driver, arguments.sockets, arguments.flag)
+            shim(arguments.output, arguments.driver, arguments.sockets, arguments.flag, nvml=arguments.nvml)
     except BuildError as error:
         sys.exit(str(error))
 

@@ -142,8 +142,9 @@ has_compiler() { command -v "${CC:-gcc}" >/dev/null && echo '#include <stdlib.h>
 
 build_gate() {
   local lib=node_plugin/jupyter_gpu_node/lib
-  [ -f $lib/local/libcuda.so.1 ] && [ -f $lib/shim/libcuda.so.1 ] || rm -f "$cache/stamps/Gate"
-  once "Gate" node_plugin/gate/{connection,driver,launches,memory,parking} node_plugin/gate/build.py "$("${CC:-gcc}" --version)" -- \
+  local made=($lib/{local,shim}/{libcuda,libnvidia-ml}.so.1)
+  ls "${made[@]}" >/dev/null 2>&1 || rm -f "$cache/stamps/Gate"
+  once "Gate" node_plugin/gate/{connection,driver,launches,memory,nvml,parking} node_plugin/gate/build.py "$("${CC:-gcc}" --version)" -- \
     "$python" node_plugin/gate/build.py both $lib
 }
 

@@ -14,6 +14,7 @@ from .compiled import compiled
 ROOT = Path(__file__).parents[2]
 GATE = ROOT / "node_plugin" / "gate"
 PROGRAMS = Path(__file__).parent / "clients"
+STANDIN_NVML = ROOT / "tests" / "kernel" / "cuda" / "standin_nvml.c"
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
     "thread": ("-fsanitize=thread",),
@@ -118,6 +119,25 @@ def build_gate(folder: Path, driver: Path, option: Sequence[str] = (), **env: st
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     (folder / "libjupyter_gpu_driver.so.1").symlink_to(driver)
     return folder
+
+
+def build_nvml(folder: Path, nvml: Path, **env: str) -> Path:
+    """Build the library in front of ``nvml``, laid out as in the product; return its folder."""
+
+    def make(output: Path) -> None:
+        command(sys.executable, GATE / "build.py", "local", output, "--nvml", **env)
+
+    compiled(folder / "libnvidia-ml.so.1", GATE, ("nvml", *(f"{name}={value}" for name, value in env.items())), make)
+    (folder / "libjupyter_gpu_nvml.so.1").symlink_to(nvml)
+    return folder
+
+
+def build_standin_nvml(folder: Path, cc: str = "gcc") -> Path:
+    """Build what stands for NVML in ``folder``; return its path."""
+    library = folder / "libnvidia-ml.so.1"
+    folder.mkdir(exist_ok=True)
+    command(cc, "-shared", "-fPIC", "-pthread", STANDIN_NVML, "-o", library, "-Wl,-soname,libnvidia-ml.so.1")
+    return library
 
 
 def build_entries(program: Path, driver: Path, cc: str = "gcc", source: str = "entries.c") -> Path:

@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from jupyter_gpu_node.shares.rules.protocol import FOREVER, Ask
 
-from .arm import MACHINE, PROCESS, Arm
+from .arm import CC, MACHINE, PROCESS, TREE, Arm
+from .building import build_nvml, build_standin_nvml, command
 from .place import Place, Program
 
 pytestmark = pytest.mark.skipif(not PROCESS, reason="needs QEMU and a compiler for aarch64: run scripts/test")
@@ -37,6 +39,31 @@ def test_programs_are_gated(arm: Arm, place: Place) -> None:
         connection.grant(FOREVER)
         assert running.lines() == ["ready", "done"]
     assert place.launches() == 3
+
+
+NVML = """
+#include <stdio.h>
+int nvmlInit_v2(void), nvmlDeviceGetCount_v2(unsigned *), nvmlDeviceGetName(void *), nvmlShutdown(void);
+int main(void) {
+    unsigned count = 7;
+    int start = nvmlInit_v2(), asked = nvmlDeviceGetCount_v2(&count), none = nvmlDeviceGetName(NULL);
+    printf("%d %d %u %d ", start, asked, count, none);
+    printf("%d ", nvmlShutdown());
+    printf("%d\n", nvmlShutdown());
+}
+"""
+
+
+def test_nvml_is_called_by_its_entries(tmp_path: Path) -> None:
+    """With the arguments intact; a program is linked with it."""
+    front = build_nvml(tmp_path / "front", build_standin_nvml(tmp_path / "real", CC), CC=CC)
+    (tmp_path / "list").write_text(f"GPU-0 {tmp_path}/list\n")
+    (tmp_path / "program.c").write_text(NVML)
+    command(CC, tmp_path / "program.c", "-o", tmp_path / "program", "-L", front, "-l:libnvidia-ml.so.1",
+            "-Wl,--allow-shlib-undefined")  # fmt: skip
+    words = ["qemu-aarch64", "-L", str(TREE), "-E", f"LD_LIBRARY_PATH={front}", str(tmp_path / "program")]
+    with Program(words, {"STANDIN_NVML": str(tmp_path / "list")}) as program:
+        assert program.lines() == ["0 0 1 13 0 1"]
 
 
 def test_thread_without_restartable_sequences_makes_blocking_fail(arm: Arm) -> None:

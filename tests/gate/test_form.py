@@ -39,10 +39,11 @@ def test_library_needs_no_symbol_newer_than_the_oldest_images(built: Built, form
 
 @pytest.mark.parametrize("form", ["local", "shim"])
 def test_library_exports_only_names_of_the_driver(built: Built, form: str) -> None:
-    """No program can meet another of its names, except those by which a kernel's guard asks, and those that park."""
+    """No program can meet another of its names, except those by which a kernel's guard and NVML's library ask, and
+    those that park."""
     lines = _output("nm", "-D", "--defined-only", _library(built, form)).splitlines()
     others = {name for name in (line.split()[-1] for line in lines) if not name.startswith("cu")}
-    assert others == {"jupyter_gpu_looks", "jupyter_gpu_park", "jupyter_gpu_return"}
+    assert others == {"jupyter_gpu_looks", "jupyter_gpu_nvml_answer", "jupyter_gpu_park", "jupyter_gpu_return"}
 
 
 def test_program_without_a_gpu_is_unaffected(place: Place) -> None:

@@ -133,14 +133,14 @@ def unpacked(dist: Path, where: Path) -> Path:
 
 
 def test_wheel_has_the_gate_for_its_platform(wheel: Path, tmp_path: Path) -> None:
-    """Both forms need no newer C library than the name of the wheel tells."""
+    """Both libraries in both forms need no newer C library than the name of the wheel tells."""
     machine = platform.machine()
     assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.manylinux2014_{machine}.whl")
     with zipfile.ZipFile(wheel) as file:
         (about,) = (name for name in file.namelist() if name.endswith(".dist-info/WHEEL"))
         assert "Root-Is-Purelib: false" in file.read(about).decode()
-        for form in ("local/libcuda.so.1", "shim/libcuda.so.1"):
-            library = file.extract(f"jupyter_gpu_node/lib/{form}", tmp_path)
+        for name in ("local/libcuda.so.1", "shim/libcuda.so.1", "local/libnvidia-ml.so.1", "shim/libnvidia-ml.so.1"):
+            library = file.extract(f"jupyter_gpu_node/lib/{name}", tmp_path)
             needs = re.findall(r"GLIBC_([0-9.]+)", sh(f"objdump -T {library}"))
             assert needs
             assert max(tuple(map(int, need.split("."))) for need in needs) <= (2, 17)

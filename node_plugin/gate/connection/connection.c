@@ -396,18 +396,11 @@ static void at_exit(void) {
     gate_unlock();
 }
 
-/* Under the lock. The function is looked up, because its name differs between C libraries: linked to one name, the gate would
- * not load with the other library. */
+/* Under the lock. */
 static void register_once(void) {
     if (registered) return;
     registered = true;
-    int (*glibc)(void (*)(void), void (*)(void), void (*)(void), void *) =
-        (__typeof__(glibc))process_symbol("__register_atfork");
-    int (*musl)(void (*)(void), void (*)(void), void (*)(void)) = (__typeof__(musl))process_symbol("pthread_atfork");
-    if (glibc)
-        glibc(NULL, NULL, after_fork, NULL);
-    else if (musl)
-        musl(NULL, NULL, after_fork);
+    run_in_children(after_fork);
     atexit(at_exit);
 }
 

@@ -1,4 +1,4 @@
-/* Symbol lookup in the loaded objects and their hash tables, as the dynamic loader does it. */
+/* Symbol lookup in the loaded objects and their hash tables, as the dynamic loader does it. Both libraries have it. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 
@@ -79,7 +79,7 @@ struct search {
 };
 
 struct exports {
-    const char *const *names;
+    const char *library, *const *names;
     void *_Atomic *found;
     unsigned count;
 };
@@ -97,13 +97,13 @@ static int search_object(struct dl_phdr_info *info, size_t size, void *data) {
     return search->found != NULL;
 }
 
-/* Look up all names in the driver: the object with its soname that is not this library. */
-static int search_driver(struct dl_phdr_info *info, size_t size, void *data) {
+/* Look up all names in the object with that soname that is not this library. */
+static int search_library(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct exports *exports = data;
     struct object object;
     if (!open_object(info, &object) || object.dynamic == _DYNAMIC) return 0;
-    if (!object.name || strcmp(object.name, "libcuda.so.1") != 0) return 0;
+    if (!object.name || strcmp(object.name, exports->library) != 0) return 0;
     for (unsigned i = 0; i < exports->count; i++) atomic_store(&exports->found[i], find(&object, exports->names[i]));
     return 1;
 }
@@ -114,6 +114,18 @@ void *process_symbol(const char *name) {
     return search.found;
 }
 
-void driver_exports(const char *const *names, void *_Atomic *found, unsigned count) {
-    dl_iterate_phdr(search_driver, &(struct exports){names, found, count});
+void library_exports(const char *library, const char *const *names, void *_Atomic *found, unsigned count) {
+    dl_iterate_phdr(search_library, &(struct exports){library, names, found, count});
+}
+
+/* The function is looked up, because its name differs between C libraries: linked to one name, this library would not load with
+ * the other. */
+void run_in_children(void (*run)(void)) {
+    int (*glibc)(void (*)(void), void (*)(void), void (*)(void), void *) =
+        (__typeof__(glibc))process_symbol("__register_atfork");
+    int (*musl)(void (*)(void), void (*)(void), void (*)(void)) = (__typeof__(musl))process_symbol("pthread_atfork");
+    if (glibc)
+        glibc(NULL, NULL, run, NULL);
+    else if (musl)
+        musl(NULL, NULL, run);
 }

@@ -55,9 +55,11 @@ static inline void *driver_real(enum driver_function which) {
 /* A driver function that older drivers lack; there it returns CUDA_ERROR_NOT_SUPPORTED. */
 #define NEWER(symbol) ((type_of_##symbol)driver_real(AT_##symbol))
 
-/* Look up names among the driver's exports; `found` becomes NULL for those that it lacks. */
-void driver_exports(const char *const *names, void *_Atomic *found, unsigned count);
+/* Look up names among the exports of a library, which has this one's soname; `found` becomes NULL for those that it lacks. */
+void library_exports(const char *library, const char *const *names, void *_Atomic *found, unsigned count);
 /* Return the first definition of `name` in the process. Does not use dlsym, which the oldest C libraries have in libdl. */
 void *process_symbol(const char *name);
+/* Run this in each child, just after it was forked. */
+void run_in_children(void (*run)(void));
 
 #endif

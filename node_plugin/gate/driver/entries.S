@@ -215,8 +215,8 @@ gate_entries:
     .set number, number + 1
     .endm
 
-#define F(base, suffix, since, class) NAMED base##suffix;
-#include "driver/functions.def"
+#define F(base, suffix, ...) NAMED base##suffix;
+#include FUNCTIONS
 #undef F
 
     .rept SPARES + STUBS

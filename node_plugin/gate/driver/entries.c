@@ -142,7 +142,7 @@ static bool none_opening(void) {
 /* Look up the driver's functions. Several threads may do so at once, with the same result. */
 static void load_driver(void) {
     find_rseq();
-    driver_exports(names, exported, NAMED);
+    library_exports("libcuda.so.1", names, exported, NAMED);
     for (unsigned i = 0; i < NAMED; i++) {
         void *real = atomic_load(&exported[i]);
         if (!is_gated[i]) atomic_store(&targets[i], real ? real : (void *)not_supported);

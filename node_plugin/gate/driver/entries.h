@@ -1,11 +1,15 @@
 /* The only way into the driver: an entry for each function that it exports (functions.def), spare ones for others that
- * lookups return, and stubs for the gate's own calls. Each is one jump through its slot. Included from C and assembly. */
+ * lookups return, and stubs for the gate's own calls. Each is one jump through its slot. Included from C and assembly; NVML's
+ * entries are made by the same assembly, of another list (build.py). */
 #ifndef GATE_ENTRIES_H
 #define GATE_ENTRIES_H
 
 #define ENTRY_SIZE 16 /* bytes of code */
+#ifndef FUNCTIONS
+#define FUNCTIONS "driver/functions.def"
 #define SPARES 512
 #define STUBS 256
+#endif
 #define FUNCTIONS_UNTIL 13050 /* CUDA version: functions.def has every form that is older */
 #define CLASSES_OF 13000 /* CUDA version of the driver (580) on which class PASS was measured; with others such calls wait */
 

@@ -14,6 +14,7 @@
 #include "launches/launches.h"
 #include "parking/later.h"
 #include "parking/marks.h"
+#include "parking/nvml.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -78,10 +79,15 @@ static CUresult done(uint64_t since, CUresult code) {
 
 static CUresult block_calls(void) {
     uint64_t since = begin(PARK_BLOCK);
+    if (!nvml_shut()) {
+        nvml_open();
+        return done(since, CUDA_ERROR_NOT_READY);
+    }
     gate_lock_own();
     bool can = !gate_ending() && entries_block();
     if (can) gate_set_parking(CALLS_SHUT);
     gate_unlock();
+    if (!can) nvml_open();
     return done(since, can ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED);
 }
 
@@ -92,6 +98,7 @@ static void open_calls(void) {
         gate_set_parking(CALLS_OPEN);
     }
     gate_unlock();
+    nvml_open();
 }
 
 /* What the program had on the GPU is lost, but the program goes on. */
@@ -102,6 +109,7 @@ static void lose(void) {
         gate_set_parking(CALLS_OPEN);
     }
     gate_unlock();
+    nvml_lose();
     set_state(PARK_LOST);
 }
 
@@ -270,4 +278,5 @@ void park_fork(void) {
     atomic_store(&answered, 0);
     now = (struct park_answer){.state = forked ? PARK_FORKED : PARK_RUNNING};
     marks_fork();
+    nvml_fork();
 }

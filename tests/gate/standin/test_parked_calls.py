@@ -2,11 +2,11 @@
 
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.gate.building import build_standin_nvml
 from tests.gate.standin.clients import BINDINGS, BUILD, ROOT, python_of
 from tests.gate.standin.conftest import FIRST, Machine
 from tests.gate.standin.test_checkpoint import QUICK, STARTED
@@ -244,9 +244,7 @@ print(during("nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))", "nvml.nvmlInit_v
 
 def test_nvml_waits(machine: Machine, tmp_path: Path) -> None:
     """All of NVML waits until the process runs again; while it is parked NVML has nothing open."""
-    library, node = tmp_path / "libnvidia-ml.so.1", tmp_path / "node"
-    source = ROOT / "tests" / "kernel" / "cuda" / "standin_nvml.c"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-pthread"], check=True)
+    library, node = build_standin_nvml(tmp_path), tmp_path / "node"
     node.touch()
     (tmp_path / "list").write_text(f"{FIRST} {node}\n")
     names = {"NVML": str(library), "NODE": str(node), "STANDIN_NVML": str(tmp_path / "list")}

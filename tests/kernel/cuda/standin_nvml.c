@@ -2,7 +2,7 @@
  * it has been shut down as often; a handle is a place in its table, valid once somebody has asked for it; a thread that is inside
  * when it is shut down never returns. The file named by STANDIN_NVML has a line for each GPU: a UUID and the path of its device. A
  * device that cannot be opened is not counted. While the stand-in driver of its process is locked or parked every call waits, and
- * while it is parked nothing is open. */
+ * while it is parked nothing is open. STANDIN_NVML_SLOW: milliseconds that an initialisation takes besides. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -52,11 +52,14 @@ static void open_gpus(void) {
 
 int nvmlInit_v2(void) {
     wait_while_parked();
+    if (getenv("STANDIN_NVML_SLOW")) usleep(1000 * (unsigned)atoi(getenv("STANDIN_NVML_SLOW")));
     pthread_mutex_lock(&lock);
     if (!initialised++) open_gpus();
     pthread_mutex_unlock(&lock);
     return OK;
 }
+
+int nvmlInit(void) { return nvmlInit_v2(); }
 
 int nvmlInitWithFlags(unsigned flags) { return flags ? INVALID_ARGUMENT : nvmlInit_v2(); }
 
@@ -123,3 +126,6 @@ int nvmlDeviceGetUtilizationRates(struct gpu *gpu, unsigned *to) {
 }
 
 const char *nvmlErrorString(int result) { return result == UNINITIALIZED ? "Uninitialized" : "Invalid Argument"; }
+
+/* What no header names. */
+int standin_unlisted(void) { return 42; }
