@@ -1,4 +1,5 @@
-"""Paths of this installation's gate, the small library that makes programs of a time share ask for their turns.
+"""Paths of this installation's gate, the small library that makes programs of a time share ask for their turns, and of
+the one before NVML.
 
 It is compiled when the package is built, for one platform; a package that was built without a C compiler has none.
 """
@@ -19,6 +20,11 @@ def local() -> Path | None:
 def shim() -> Path | None:
     """Return the form that stands at the path of ``libcuda.so.1`` in a pod; None: there is none here."""
     return _found(LIBRARIES / "shim" / "libcuda.so.1")
+
+
+def nvml_beside(gate: Path) -> Path | None:
+    """Return the library that stands before NVML, in the same form as ``gate``; None: there is none here."""
+    return _found(gate.with_name("libnvidia-ml.so.1"))
 
 
 def _found(path: Path) -> Path | None:

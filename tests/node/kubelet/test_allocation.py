@@ -145,9 +145,27 @@ def test_the_gate_stands_at_every_name_of_the_driver() -> None:
     assert (allocation.has_gate(driver), allocation.has_gate(gated)) == (False, True)
 
 
+@pytest.mark.parametrize(("version", "stands"), [("580.126.09", True), ("570.1", False)])
+def test_what_stands_before_nvml_does_so_where_a_process_can_be_parked(version: str, stands: bool) -> None:
+    """At every name of it, and NVML itself where it is looked for; an older NVML lacks functions that stand there."""
+    names = ("libnvidia-ml.so", "libnvidia-ml.so.1", f"libnvidia-ml.so.{version}")
+    driver = allocation.find_driver({**LISTING, LIB: ["libcuda.so.1", *names]}, Driver())
+    gated = allocation.gated(driver, "/state/gate/libcuda.so.1", "/state/gate/libnvidia-ml.so.1")
+    seen = {mount.container: mount.host for mount in gated}
+    found = {seen[f"/usr/local/nvidia/lib64/{name}"] for name in names}
+    real = {f"/{LIB}/{name}" for name in names}
+    assert found == ({"/state/gate/libnvidia-ml.so.1"} if stands else real)
+    assert seen.get("/run/jupyter-gpu/driver/libnvidia-ml.so.1") == (f"/{LIB}/libnvidia-ml.so.1" if stands else None)
+    assert seen["/run/jupyter-gpu/driver/libcuda.so.1"] == f"/{LIB}/libcuda.so.1"
+    alone = {mount.container: mount.host for mount in allocation.gated(driver, "/state/gate/libcuda.so.1")}
+    assert {alone[f"/usr/local/nvidia/lib64/{name}"] for name in names} == real
+
+
 def test_gate_is_not_mounted_without_a_driver() -> None:
-    """No mount is made of nothing."""
-    assert allocation.gated((), "/state/gate/libcuda.so.1") == ()
+    """No mount is made of nothing; nor before NVML where that is missing."""
+    assert allocation.gated((), "/gate", "/nvml") == ()
+    driver = allocation.find_driver({LIB: ["libcuda.so.1", "libnvidia-ml.so.580.1"]}, Driver())
+    assert "/nvml" not in {mount.host for mount in allocation.gated(driver, "/gate", "/nvml")}
 
 
 @pytest.mark.parametrize(

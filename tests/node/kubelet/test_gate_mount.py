@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.backends.local.sharing import front
 from jupyter_gpu_node.kubelet import gate_mount
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.rules import allocation
@@ -39,6 +40,27 @@ def test_gate_is_installed_once(tmp_path: Path) -> None:
         assert mapped.read() == b"first", "A container keeps what it was started with."
     assert found.read_bytes() == b"second"
     assert [path.name for path in found.parent.iterdir()] == ["libcuda.so.1"]
+
+
+def test_what_stands_before_nvml_comes_with_the_gate(tmp_path: Path) -> None:
+    """In the same folder; if it is missing, only the gate is there."""
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"before NVML")
+    library = tmp_path / "libcuda.so.1"
+    library.write_bytes(b"gate")
+    gate = Gate(tmp_path / "state", lambda: library)
+    gate.install()
+    assert gate.nvml == tmp_path / "state" / "gate" / "libnvidia-ml.so.1"
+    assert gate.nvml.read_bytes() == b"before NVML"
+    files = tmp_path / "usr" / "lib64"
+    files.mkdir(parents=True)
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ml.so.580.1"):
+        (files / name).touch()
+    settings = Settings(driver=Driver(root=tmp_path, seen=tmp_path))
+    assert str(gate.nvml) in {mount.host for mount in gate_mount.mounts(settings, gate)}
+    (tmp_path / "libnvidia-ml.so.1").unlink()
+    gate.install()
+    assert (gate.nvml, gate.problem) == (None, "")
+    assert allocation.has_gate(gate_mount.mounts(settings, gate))
 
 
 def test_gate_stands_before_a_driver_that_is_there(tmp_path: Path) -> None:
@@ -96,8 +118,10 @@ def test_noexec_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:
-    """Both are compiled into it."""
+    """All are compiled into it, or into the library before NVML."""
     assert build.DRIVER == allocation.REAL_DRIVER
+    assert build.NVML == allocation.REAL_NVML
+    assert front.NVML_BEHIND == build.NVML_BEHIND
     assert Path(build.SOCKETS) == Path(allocation.SOCKET_DIRECTORY, "shares")
 
 

@@ -94,9 +94,10 @@ def test_no_link_is_followed(slots: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_slot_has_a_place_for_the_driver_and_is_removed_as_a_whole(slots: tuple[Path, Path]) -> None:
-    """The real driver is mounted upon a file, which a read-only directory must have before."""
+    """The real driver's files are mounted upon files, which a read-only directory must have before."""
     first, _ = slots
     assert (first / "driver" / "libcuda.so.1").read_bytes() == b""
+    assert (first / "driver" / "libnvidia-ml.so.1").read_bytes() == b""
     slot_directories.make(first)
     (first / "node.sock").touch()
     slot_directories.remove(first)

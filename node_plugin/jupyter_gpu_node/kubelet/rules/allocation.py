@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpu.model.gpu import Gpu
+from jupyter_gpu_node.gpus.rules.checkpoints import can_park
 from jupyter_gpu_node.gpus.rules.vendor import Vendor
 from jupyter_gpu_node.settings import Driver, Settings
 
@@ -30,6 +31,9 @@ PROGRAM_DIRECTORIES = ("usr/bin", "opt/nvidia/bin", "home/kubernetes/bin/nvidia/
 DRIVER = "libcuda.so.1"
 REAL_DRIVER = f"{SOCKET_DIRECTORY}/driver/{DRIVER}"
 """Path of the real driver in a container that has the gate at the driver's place; the gate needs it there."""
+NVML = "libnvidia-ml.so.1"
+REAL_NVML = f"{SOCKET_DIRECTORY}/driver/{NVML}"
+"""The same for NVML."""
 LIBRARIES = (
     *("libcuda.so*", "libcudadebugger.so*", "libnvidia-ml.so*", "libnvidia-ptxjitcompiler.so*", "libnvidia-nvvm*.so*"),
     *("libnvidia-gpucomp.so*", "libnvidia-opencl.so*", "libnvidia-allocator.so*", "libnvidia-pkcs11*.so*"),
@@ -213,22 +217,32 @@ def find_driver(listing: Mapping[str, Collection[str]], driver: Driver) -> tuple
     return tuple(Mount(f"{root}/{host}", f"{driver.target}/{seen}") for host, seen in (*libraries, *programs.values()))
 
 
-def gated(driver: Sequence[Mount], gate: str) -> tuple[Mount, ...]:
+def gated(driver: Sequence[Mount], gate: str, nvml: str = "") -> tuple[Mount, ...]:
     """Return the mounts with ``gate``, a file of the host, before the driver: no name of the driver leads past it.
 
     A program could open the real one by its new path all the same: it must be there for the gate. Such a program is
-    detected and stopped.
+    detected and stopped. ``nvml`` is the file before NVML, for drivers that can park a process: older ones lack
+    functions that it has, and a program would find those.
     """
-    real = next((mount.host for mount in driver if mount.container.rpartition("/")[2] == DRIVER), None)
-    if real is None:
+    if all(_name(mount) != DRIVER for mount in driver):
         return tuple(driver)
-    named = (
-        Mount(gate, mount.container)
-        if fnmatch.fnmatchcase(mount.container.rpartition("/")[2], "libcuda.so*")
-        else mount
-        for mount in driver
-    )
-    return (*named, Mount(real, REAL_DRIVER))
+    found = _before(driver, gate, DRIVER, REAL_DRIVER)
+    libraries = {name for mount in driver if fnmatch.fnmatchcase(name := _name(mount), "libnvidia-ml.so*")}
+    if nvml and NVML in libraries and any(map(can_park, libraries)):
+        return _before(found, nvml, NVML, REAL_NVML)
+    return found
+
+
+def _before(driver: Sequence[Mount], file: str, name: str, real: str) -> tuple[Mount, ...]:
+    """Put ``file`` at every name of a library, and the library itself at ``real``."""
+    behind = next(mount.host for mount in driver if _name(mount) == name)
+    pattern = f"{name.removesuffix('.1')}*"
+    named = (Mount(file, one.container) if fnmatch.fnmatchcase(_name(one), pattern) else one for one in driver)
+    return (*named, Mount(behind, real))
+
+
+def _name(mount: Mount) -> str:
+    return mount.container.rpartition("/")[2]
 
 
 def has_gate(driver: Iterable[Mount]) -> bool:

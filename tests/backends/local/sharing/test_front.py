@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.backends.local.sharing import front
 from jupyter_gpu_node.shares import gate_files
+from tests.gate.building import build_standin_nvml
 
 NAMES = {"libcuda.so.1", "libcuda.so", front.BEHIND}
 
@@ -83,6 +85,34 @@ def test_there_is_none_where_programs_find_no_driver(cache: Path, tmp_path: Path
     library = tmp_path / "libcuda.so.1"
     subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-Wl,-soname,libcuda.so.1", "-o", library], check=True)
     assert front.driver_of(search) == library
+
+
+@pytest.mark.parametrize(
+    ("version", "stands"), [("580.126.09", True), ("595.10", True), ("570.10", False), ("1", False)]
+)
+def test_it_leads_to_nvml_where_a_process_can_be_parked(
+    standin: Path, cache: Path, tmp_path: Path, version: str, stands: bool
+) -> None:
+    """An older NVML lacks functions that stand there; a file without a version tells nothing."""
+    real = tmp_path / "real" / f"libnvidia-ml.so.{version}"
+    build_standin_nvml(real.parent).rename(real)
+    if version != "1":
+        real.with_name("libnvidia-ml.so.1").symlink_to(real.name)
+    folder = made(standin, real.parent)
+    more = {"libnvidia-ml.so.1", "libnvidia-ml.so", front.NVML_BEHIND}
+    assert {one.name for one in folder.iterdir()} == (NAMES | more if stands else NAMES)
+    assert cache in folder.parents
+    gate = gate_files.local()
+    assert gate
+    before = gate_files.nvml_beside(gate)
+    assert before
+    if stands:
+        assert (folder / "libnvidia-ml.so.1").samefile(before)
+        assert (folder / front.NVML_BEHIND).readlink() == real.with_name("libnvidia-ml.so.1")
+    code = "import ctypes; nvml = ctypes.CDLL('libnvidia-ml.so.1'); print(nvml.nvmlShutdown(), nvml.standin_unlisted())"
+    env = {"LD_LIBRARY_PATH": f"{folder}:{standin}:{real.parent}"}
+    assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "1 42\n"
+    assert front.driver_of(env) == standin / "libcuda.so.1"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770])
