@@ -5,6 +5,7 @@ reported as such.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ from typing import Any
 
 import jupyter_gpu
 from jupyter_gpu.common.rules import visible
+from jupyter_gpu.common.rules.search_path import VARIABLE, entries
 from jupyter_gpu.common.state_dir import default_path
 from jupyter_gpu.doctor.rules.facts import Facts, KernelFact
 from jupyter_gpu.kube.credentials import SERVICE_ACCOUNT
@@ -26,6 +28,8 @@ _SOCKET = "JUPYTER_GPU_NODE_SOCKET"
 _LAB = "jupyter-gpu"
 _EVERYBODY = stat.S_IWOTH | stat.S_IXOTH
 _DEADLINE = 2.0
+_BEFORE_NVML = "jupyter_gpu_nvml_follow"
+"""Exported by the library before NVML alone."""
 
 
 def collect_facts(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, driver: bool = True) -> Facts:
@@ -48,6 +52,7 @@ def collect_facts(state_dir: str = "", kernels: Iterable[KernelFact] = (), *, dr
         state_private=_is_private(state),
         driver=version,
         driver_trouble=trouble,
+        nvml=_nvml_past() if driver else "",
         devices=sum(name[6:].isdigit() for name in os.listdir("/dev") if name.startswith("nvidia")),  # noqa: PTH208
         socket=env.get(_SOCKET, ""),
         socket_trouble=_socket_trouble(env.get(_SOCKET, "")),
@@ -123,6 +128,32 @@ def _driver() -> tuple[str, str]:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         return "", str(error).rstrip(".")
+
+
+def _nvml_past() -> str:
+    """Return NVML's file, if something stands before it for programs like this one, which has opened NVML past that."""
+    search = entries(os.environ.get(VARIABLE))
+    if not any((Path(one) / gate_files.NVML_BEHIND).is_symlink() for one in search) and not _is_filled(
+        Path(gate_files.NVML_IN_POD)
+    ):
+        return ""
+    with contextlib.suppress(OSError):  # there is none, or it cannot be read
+        if not hasattr(ctypes.CDLL(gate_files.NVML), _BEFORE_NVML):
+            return _opened()
+    return ""
+
+
+def _opened() -> str:
+    """Return NVML's file in this process."""
+    lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    return next((line.split(None, 5)[5] for line in lines if "/libnvidia-ml.so" in line), "")
+
+
+def _is_filled(path: Path) -> bool:
+    """Tell whether there is more than the empty file upon which a container gets its own."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size > 0
+    return False
 
 
 def _state_trouble(state: Path) -> str:

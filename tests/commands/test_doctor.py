@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from jupyter_gpu.doctor.rules.findings import Finding, Level, judge
 from jupyter_gpu.model.annotations import Requested, Wish
 from jupyter_gpu.model.strict import FieldError
 from jupyter_gpu.model.view import Condition, Mode, View
+from tests.gate.building import build_nvml, build_standin_nvml
 from tests.kernel.servers import Server, await_, environment
 from tests.model.strategies import views
 
@@ -134,8 +137,7 @@ facts = st.builds(
     texts,
     texts,
     st.booleans(),
-    texts,
-    texts,
+    *[texts] * 3,
     st.integers(0, 9),
     texts,
     texts,
@@ -180,6 +182,37 @@ def test_state_directory_is_classified(tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     (tmp_path / "all").chmod(0o1777)
     assert not probe.collect_facts(str(tmp_path / "all"), driver=False).state_private
+
+
+def test_nvml_that_is_opened_past_what_stands_before_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the user's that comes first, and not where nothing is to stand there."""
+    real, own = build_standin_nvml(tmp_path / "real"), build_standin_nvml(tmp_path / "own")
+    front = build_nvml(tmp_path / "front", real)
+    code = "from jupyter_gpu.doctor import probe; print(probe.collect_facts(driver=True).nvml)"
+
+    def said(*folders: Path) -> str:
+        path = ":".join(map(str, folders))
+        env = {**os.environ, "LD_LIBRARY_PATH": path, "STANDIN_NVML": "/dev/null"}
+        return subprocess.check_output([sys.executable, "-c", code], env=env, text=True).rstrip()
+
+    assert said(front, own.parent) == ""
+    assert said(own.parent, front) == str(own)
+    assert said(own.parent) == ""
+    real.unlink()
+    assert said(front) == "", "NVML is missing"
+    (finding,) = about("NVML", here=replace(FINE, nvml=str(own)))
+    assert (finding.level, str(own) in finding.text, finding.advice != "") == (Level.NOTE, True, True)
+    assert about("NVML") == []
+    monkeypatch.setattr("jupyter_gpu_node.shares.gate_files.NVML_IN_POD", str(tmp_path / "pod"))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    for text, meant in (("", False), ("NVML", True)):
+        (tmp_path / "pod").write_text(text)
+        monkeypatch.setattr("jupyter_gpu.doctor.probe._opened", lambda: "/lib/libnvidia-ml.so.1")
+        assert probe.collect_facts(driver=False).nvml == ""
+        monkeypatch.setattr("jupyter_gpu.doctor.probe._driver", lambda: ("580", ""))
+        assert probe.collect_facts().nvml == ("/lib/libnvidia-ml.so.1" if meant else "")
 
 
 def test_node_socket_is_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

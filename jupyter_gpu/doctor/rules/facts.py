@@ -56,6 +56,8 @@ class Facts:
     """Version of NVIDIA's driver."""
     driver_trouble: str = ""
     """Reason it cannot be asked."""
+    nvml: str = ""
+    """NVML's file, if it was opened past the library that stands before it here."""
     devices: int = 0
     """Device nodes of GPUs in /dev."""
     socket: str = ""

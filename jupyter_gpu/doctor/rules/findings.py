@@ -56,7 +56,7 @@ def judge(here: Facts, there: Facts | None, view: View | None, lost: str) -> tup
     if there is not None and view is None:
         found.append(Finding(Level.PROBLEM, "gpus", lost))
     found += _gpus(here, view) if view else _driver(here)
-    found += [*_environment(here, there), *_place(server, view), *_kernels(server)]
+    found += [*_nvml(here), *_environment(here, there), *_place(server, view), *_kernels(server)]
     return tuple(found)
 
 
@@ -144,6 +144,14 @@ def _driver(here: Facts) -> Iterator[Finding]:
         text = f"There is no NVIDIA GPU here that can be seen ({here.driver_trouble or 'no driver'})."
         advice = "To try things out, start the server with --GpuExtension.simulated_gpus=4."
         yield Finding(Level.NOTE, "driver", text, advice)
+
+
+def _nvml(here: Facts) -> Iterator[Finding]:
+    """Return a finding about NVML where programs open it past the library that answers while their GPU is parked."""
+    if here.nvml:
+        text = f"Programs here open NVML at {here.nvml}, and so pass what jupyter-gpu puts in front of it."
+        advice = "If a GPU is parked, what asks NVML waits until it is back. Put that folder last in LD_LIBRARY_PATH."
+        yield Finding(Level.NOTE, "NVML", text, advice)
 
 
 def _environment(here: Facts, there: Facts | None) -> Iterator[Finding]:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 LIBRARIES = Path(__file__).parents[1] / "lib"
 """The folder with both forms."""
+NVML = "libnvidia-ml.so.1"
+NVML_BEHIND = "libjupyter_gpu_nvml.so.1"
+"""Name by which the local form of the library before NVML finds NVML; as in its build."""
+NVML_IN_POD = f"/run/jupyter-gpu/driver/{NVML}"
+"""NVML in a pod where something stands at its own path; as in the build."""
 
 
 def local() -> Path | None:
@@ -24,7 +29,7 @@ def shim() -> Path | None:
 
 def nvml_beside(gate: Path) -> Path | None:
     """Return the library that stands before NVML, in the same form as ``gate``; None: there is none here."""
-    return _found(gate.with_name("libnvidia-ml.so.1"))
+    return _found(gate.with_name(NVML))
 
 
 def _found(path: Path) -> Path | None:

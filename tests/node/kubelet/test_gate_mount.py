@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.backends.local.sharing import front
 from jupyter_gpu_node.kubelet import gate_mount
 from jupyter_gpu_node.kubelet.gate_mount import Gate
 from jupyter_gpu_node.kubelet.rules import allocation
 from jupyter_gpu_node.settings import Driver, Settings
+from jupyter_gpu_node.shares import gate_files
 from jupyter_gpu_node.shares.rules.settings import ShareSettings
 from node_plugin.gate import build
 from tests.node.conftest import Child
@@ -58,9 +58,10 @@ def test_what_stands_before_nvml_comes_with_the_gate(tmp_path: Path) -> None:
     settings = Settings(driver=Driver(root=tmp_path, seen=tmp_path))
     assert str(gate.nvml) in {mount.host for mount in gate_mount.mounts(settings, gate)}
     (tmp_path / "libnvidia-ml.so.1").unlink()
-    gate.install()
-    assert (gate.nvml, gate.problem) == (None, "")
-    assert allocation.has_gate(gate_mount.mounts(settings, gate))
+    alone = Gate(tmp_path / "state", lambda: library)
+    alone.install()
+    assert (alone.nvml, alone.problem) == (None, "")
+    assert allocation.has_gate(gate_mount.mounts(settings, alone))
 
 
 def test_gate_stands_before_a_driver_that_is_there(tmp_path: Path) -> None:
@@ -120,8 +121,8 @@ def test_noexec_folder_is_refused(tmp_path: Path) -> None:
 def test_the_gate_looks_where_we_mount_the_driver_and_the_sockets() -> None:
     """All are compiled into it, or into the library before NVML."""
     assert build.DRIVER == allocation.REAL_DRIVER
-    assert build.NVML == allocation.REAL_NVML
-    assert front.NVML_BEHIND == build.NVML_BEHIND
+    assert build.NVML == allocation.REAL_NVML == gate_files.NVML_IN_POD
+    assert build.NVML_BEHIND == gate_files.NVML_BEHIND
     assert Path(build.SOCKETS) == Path(allocation.SOCKET_DIRECTORY, "shares")
 
 

@@ -31,8 +31,7 @@ BEHIND = "libjupyter_gpu_driver.so.1"
 """By which the gate finds the driver; as in its build."""
 _NAMES = ("libcuda.so.1", "libcuda.so")
 """By which programs open the driver."""
-NVML_BEHIND = "libjupyter_gpu_nvml.so.1"
-_NVML_NAMES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
+_NVML_NAMES = (gate_files.NVML, gate_files.NVML.removesuffix(".1"))
 _SECONDS = 10.0
 _ASK = f"""
 import ctypes
@@ -70,7 +69,7 @@ def folder(environ: Mapping[str, str]) -> str | None:
         return None
     links = {**dict.fromkeys(_NAMES, gate), BEHIND: driver.cuda}
     if driver.nvml is not None and (before := gate_files.nvml_beside(gate)):
-        links |= {**dict.fromkeys(_NVML_NAMES, before), NVML_BEHIND: driver.nvml}
+        links |= {**dict.fromkeys(_NVML_NAMES, before), gate_files.NVML_BEHIND: driver.nvml}
     return str(_made(links))
 
 

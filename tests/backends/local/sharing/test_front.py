@@ -99,7 +99,7 @@ def test_it_leads_to_nvml_where_a_process_can_be_parked(
     if version != "1":
         real.with_name("libnvidia-ml.so.1").symlink_to(real.name)
     folder = made(standin, real.parent)
-    more = {"libnvidia-ml.so.1", "libnvidia-ml.so", front.NVML_BEHIND}
+    more = {"libnvidia-ml.so.1", "libnvidia-ml.so", gate_files.NVML_BEHIND}
     assert {one.name for one in folder.iterdir()} == (NAMES | more if stands else NAMES)
     assert cache in folder.parents
     gate = gate_files.local()
@@ -108,7 +108,7 @@ def test_it_leads_to_nvml_where_a_process_can_be_parked(
     assert before
     if stands:
         assert (folder / "libnvidia-ml.so.1").samefile(before)
-        assert (folder / front.NVML_BEHIND).readlink() == real.with_name("libnvidia-ml.so.1")
+        assert (folder / gate_files.NVML_BEHIND).readlink() == real.with_name("libnvidia-ml.so.1")
     code = "import ctypes; nvml = ctypes.CDLL('libnvidia-ml.so.1'); print(nvml.nvmlShutdown(), nvml.standin_unlisted())"
     env = {"LD_LIBRARY_PATH": f"{folder}:{standin}:{real.parent}"}
     assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "1 42\n"
