@@ -49,7 +49,7 @@ int main(void) {
     int start = nvmlInit_v2(), asked = nvmlDeviceGetCount_v2(&count), none = nvmlDeviceGetName(NULL);
     printf("%d %d %u %d ", start, asked, count, none);
     printf("%d ", nvmlShutdown());
-    printf("%d\n", nvmlShutdown());
+    printf("%d\\n", nvmlShutdown());
 }
 """
 
