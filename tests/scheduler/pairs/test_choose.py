@@ -282,7 +282,7 @@ def test_answers_after_changes_are_those_of_a_new_index(
         me = data.draw(newcomers())
         afresh = PairChooser(built(nodes, pods), rules)
         assert chooser.for_new(me, sorted(nodes)) == afresh.for_new(me, sorted(nodes))
-        running = replace(me, node="a", allocated=None)
+        running = replace(me, node=data.draw(some.sampled_from(NAMES)), allocated=None)
         assert chooser.for_running(running, Wish(1000)) == afresh.for_running(running, Wish(1000))
 
 
@@ -406,6 +406,18 @@ def test_use_of_a_switch_counts_for_all_its_nodes() -> None:
     assert chooser.for_running(running, Wish(1000)) == ("3", "1", 18 * BILLION), "What is not known is one half."
 
 
+def test_use_of_the_own_uplink_counts_for_its_switch() -> None:
+    """Though the pod's own node gives it nothing, its neighbours share the switch."""
+    snapshot = cluster({"1": 0, "2": 1, "3": 1}, about={"1": node("s"), "2": node("s"), "3": node("t", network=0.5)})
+    chooser = PairChooser(snapshot, rules({"relation": 1, "switch_free": 5}))
+    running = replace(new("me", wants=1), node="1")
+    for use, expected in ((0.1, "2"), (1.0, "3"), (0.2, "2")):
+        snapshot.put_node("1", (), node("s", network=use))
+        found = chooser.for_running(running, Wish(1000))
+        assert found
+        assert found.gpu_node == expected
+
+
 def test_cost_of_a_decision_grows_with_the_changes_alone() -> None:
     """After the first decision, only nodes that changed are examined, however many there are."""
     names = [f"n{number:03}" for number in range(300)]
@@ -439,6 +451,16 @@ def test_kinds_of_wishes_are_forgotten_in_the_end() -> None:
     for number in range(KINDS + 2):
         assert chooser.for_running(running, Wish(1000, memory=1 + number % (KINDS + 1)))
     assert len(chooser._indexes) == KINDS
+
+
+def test_ratings_of_gpus_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few are kept, the answer is the same."""
+    snapshot = racks([("1", "2", "3", "4")], {"2": 3, "3": 2, "4": 1})
+    running = replace(new("me", wants=1), node="1")
+    expected = PairChooser(snapshot, POLICIES["fgd"]).for_running(running, Wish(1000))
+    monkeypatch.setattr("jupyter_gpu_scheduler.rules.pairs.terms.KNOWN", 1)
+    assert expected
+    assert PairChooser(snapshot, POLICIES["fgd"]).for_running(running, Wish(1000)) == expected
 
 
 def test_best_nodes_beside_others_are_asked_for_in_order() -> None:

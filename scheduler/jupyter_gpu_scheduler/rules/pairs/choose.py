@@ -63,7 +63,8 @@ class PairChooser:
         ``without``: nodes that are no answer. ``None``: no other node can serve it now.
         """
         worker, here = worker_of(pod, wish, self._rules), location_of(self._snapshot, pod.node, self._rules.network)
-        found = self._index(worker).nearest.best(here, {pod.node, *without})
+        others = {pod.node, *without}
+        found = self._index(worker, others).nearest.best(here, others)
         return Pair(found.node, pod.node, -found.cost) if found else None
 
     def for_new(self, pod: PodState, names: Sequence[str]) -> Pair | None:
@@ -226,8 +227,8 @@ class PairChooser:
         found.update(pod)
         return found
 
-    def _index(self, worker: PodState) -> _Index:
-        """Return the index for a wish, up to date for this worker."""
+    def _index(self, worker: PodState, without: Collection[str] = ()) -> _Index:
+        """Return the index for a wish, up to date for this worker, but for the nodes ``without``."""
         kind = (worker.wish, worker.model_allowances, worker.tolerations)
         index = self._indexes.pop(kind, None)
         if index is None:
@@ -235,7 +236,7 @@ class PairChooser:
             if len(self._indexes) >= KINDS:
                 del self._indexes[next(iter(self._indexes))]
         self._indexes[kind] = index
-        index.update(worker)
+        index.update(worker, without)
         return index
 
 
@@ -259,6 +260,7 @@ class _Index:
         self._snapshot = snapshot
         self._rules = rules
         self._read: int | None = None
+        self._later: set[str] = set()  # nodes that changed before, and are still to be examined
         self._last: PodState | None = None  # for whom the index is up to date
         self._terms = Terms(rules, {})
         self._forget()
@@ -281,20 +283,26 @@ class _Index:
         """Return what the switch of the pod's node adds to the points."""
         return self._terms.switch(self.uplinks.use(location)) if self._terms.weigh_uplinks else 0
 
-    def update(self, worker: PodState) -> None:
-        """Examine the nodes that changed, and those where others wait."""
+    def update(self, worker: PodState, without: Collection[str]) -> None:
+        """Examine the nodes that changed, and those where others wait.
+
+        Those ``without`` are examined by a later question: the pod's own node changes before and after its question.
+        """
         changes = self._snapshot.changes
         changed = None if self._read is None else changes.since(self._read)
         if changed is None:
             self._forget()
             changed = set(self._snapshot.nodes())
-        if changed is not None and not changed and (worker is self._last or worker == self._last):
-            return  # one pod is asked for several times in turn
-        self._read, self._last = changes.last, worker
-        terms = Terms(self._rules, {})
-        if terms.weigh_uplinks:
+        if self._terms.weigh_uplinks:
             for switch in self.uplinks.update(changed):
-                self._rate_switch(Location("", *switch), terms)
+                self._rate_switch(Location("", *switch))
+        self._read = changes.last
+        changed |= self._later
+        self._later = changed.intersection(without)
+        changed -= self._later
+        if not changed and (worker is self._last or worker == self._last):
+            return  # one pod is asked for several times in turn
+        self._last = worker
         for name in changed:
             self._behind.pop(name, None)
             if self._snapshot.gpus(name) is None:
@@ -304,7 +312,7 @@ class _Index:
         same = self._was_last and self._is_last(worker)  # so it gets there what the one before would have got
         for name, found, _ in fits_on(self._snapshot, worker, names if same else [*names, *self._behind]):
             if self._behind.get(name) is not found:
-                self._examine(name, found, worker, terms)
+                self._examine(name, found, worker)
                 there = known[name]
                 if isinstance(there, QueuedFits) and could_fit(self._snapshot, worker, name):
                     self._behind[name] = found
@@ -315,17 +323,17 @@ class _Index:
         """Tell whether a pod comes after all that wait; never known in a fair line."""
         return not worker.standing and (self._last_rank is None or worker.rank > self._last_rank)
 
-    def _examine(self, name: str, found: Fit, worker: PodState, terms: Terms) -> None:
+    def _examine(self, name: str, found: Fit, worker: PodState) -> None:
         if found.fits and takes_worker(self._snapshot, worker, name):
             location = location_of(self._snapshot, name, self._rules.network)
-            self._rate_switch(location, terms)
-            self.nearest.put(location, terms.of_gpus(self._snapshot, name, found))
+            self._rate_switch(location)
+            self.nearest.put(location, self._terms.of_gpus(self._snapshot, name, found))
         else:
             self.nearest.remove(name)
 
-    def _rate_switch(self, location: Location, terms: Terms) -> None:
-        if terms.weigh_uplinks:
-            self.nearest.add(location, terms.switch(self.uplinks.use(location)))
+    def _rate_switch(self, location: Location) -> None:
+        if self._terms.weigh_uplinks:
+            self.nearest.add(location, self._terms.switch(self.uplinks.use(location)))
 
 
 def worker_of(pod: PodState, wish: Wish, rules: PairPolicy) -> PodState:

@@ -69,8 +69,8 @@ class ExpectedElsewhere:
     def _rate(self, name: str, worker: PodState) -> None:
         self._own.pop(name, None)
         self._givers.pop(name, None)
-        self._nearest.remove(name)
         if self._snapshot.gpus(name) is None:
+            self._nearest.remove(name)
             return
         found = location_of(self._snapshot, name, self._rules.network)
         location = self._locations.setdefault(found, found)
@@ -79,6 +79,8 @@ class ExpectedElsewhere:
         if rating and self._snapshot.facts(name).schedulable and takes_worker(self._snapshot, worker, name):
             self._givers[name] = rating
             self._nearest.put(location, Rated(-_logarithm(rating), 0, name))
+        else:
+            self._nearest.remove(name)
 
     def _forget(self, changed: Collection[str]) -> None:
         """Forget the best nodes for those locations where one that changed was among them, or is now."""

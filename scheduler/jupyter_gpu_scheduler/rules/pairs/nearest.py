@@ -49,17 +49,18 @@ class Nearest:
 
     def put(self, location: Location, rated: Rated) -> None:
         """Add a node, or replace what is known of it."""
-        if self._known.get(rated.node) == (location, rated):
-            return
-        self.remove(rated.node)
-        self._known[rated.node] = (location, rated)
-        self._change(location, lambda nodes: insort(nodes, rated))
+        there, before = self._known.get(rated.node, (None, None))
+        if there != location:
+            self.remove(rated.node)
+            before = None
+        if rated != before:
+            self._known[rated.node] = (location, rated)
+            self._change(location, before, rated)
 
     def remove(self, node: str) -> None:
         """Remove a node; an unknown one is no error."""
         if node in self._known:
-            location, rated = self._known.pop(node)
-            self._change(location, lambda nodes: nodes.pop(bisect_left(nodes, rated)))
+            self._change(*self._known.pop(node), None)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -87,11 +88,12 @@ class Nearest:
 
         The cost includes the points of the relation, and what the switch adds.
         """
-        if location.key and not without:
+        left_out = [node for node in without if node in self._known]
+        if location.key and not left_out:
             return next((found for _, found in self.best_of_each((location,))), None)
         found = (
             rated._replace(cost=rated.cost - self._points(relate(location, there)))
-            for there, rated in self._candidates(location, without)
+            for there, rated in self._candidates(location, left_out)
         )
         return min(found, default=None)
 
@@ -147,8 +149,11 @@ class Nearest:
         return sorted(found)
 
     def _candidates(self, location: Location, without: Collection[str]) -> Iterator[tuple[Location, Rated]]:
-        """Yield the best of each class of nodes that the same points are given, as seen from a location."""
-        left_out = {self._known[node][0] for node in without if node in self._known}
+        """Yield the best of each class of nodes that the same points are given, as seen from a location.
+
+        ``without``: known nodes that are left out.
+        """
+        left_out = {self._known[node][0] for node in without}
         for (zone, key), bests in self._best.items():
             near = {Location(zone, *location[1:])} if key == location.key else set()
             alone = near | {there for there in left_out if there[:2] == (zone, key)}
@@ -160,23 +165,31 @@ class Nearest:
             if other:
                 yield other
 
-    def _change(self, location: Location, change: Callable[[list[Rated]], object]) -> None:
-        self._leave(location)
-        nodes = self._on.pop(location, [])
-        change(nodes)
+    def _change(self, location: Location, before: Rated | None, after: Rated | None) -> None:
+        """Replace a node of a location; most are not its best one, and then nothing else follows."""
+        nodes = self._on.setdefault(location, [])
+        best = nodes[0] if nodes else None
+        if before:
+            del nodes[bisect_left(nodes, before)]
+        if after:
+            insort(nodes, after)
+        if nodes and nodes[0] is best:
+            return
+        if best:
+            self._leave(location)
         if nodes:
-            self._on[location] = nodes
             self._enter(location)
+        else:
+            del self._on[location]
         self._see_again(location[1:])
 
     def _leave(self, location: Location) -> None:
         """Take the best node of a location out of the order of switches."""
-        if location in self._on:
-            rated = self._same[location[1:]].pop(location)
-            bests = self._best[location[:2]]
-            del bests[bisect_left(bests, (rated, location))]
-            if not bests:
-                del self._best[location[:2]]
+        rated = self._same[location[1:]].pop(location)
+        bests = self._best[location[:2]]
+        del bests[bisect_left(bests, (rated, location))]
+        if not bests:
+            del self._best[location[:2]]
 
     def _enter(self, location: Location) -> None:
         rated = self._with_added(location, self._on[location][0])

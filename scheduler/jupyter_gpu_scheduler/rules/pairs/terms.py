@@ -40,6 +40,8 @@ POINTS = 20
 BILLION = 10**9
 FULL = 100
 """The highest points of a relation."""
+KNOWN = 4096
+"""GPUs with grants whose ratings are kept; then all are forgotten."""
 _WORKER = {CPU: 250, MEMORY: 512 * 1024**2}
 _RESOURCES = (("cpu_free", CPU), ("memory_free", MEMORY), ("disk_free", DISK))
 
@@ -116,6 +118,9 @@ class Terms:
 
     def _rate_gpus(self, snapshot: ClusterSnapshot, node: str, found: Fit, cpu: int) -> tuple[float, float]:
         """Return the points of the GPUs alone once ``cpu`` is gone, and the growth of fragmentation."""
+        if len(self._gpus) >= KNOWN:
+            self._gpus.clear()
+            self._growth = Growth(self._rules.policy)
         growth = self._growth.of(found, snapshot.facts(node), cpu)
         known = self._gpus.get(found)
         if known is None:

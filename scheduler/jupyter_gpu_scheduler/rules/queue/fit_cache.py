@@ -166,11 +166,17 @@ def has_room(snapshot: ClusterSnapshot, pod: PodState) -> bool:
 
 
 def _waiting_ranks(snapshot: ClusterSnapshot, node: str) -> tuple[Rank, ...]:
-    there = {gpu.uuid for gpu in snapshot.gpus(node) or ()}
+    answers: dict[str, frozenset[str]] = snapshot.gpu_memo("uuids")
+    there = answers.get(node)
+    if there is None:
+        there = answers[node] = frozenset(gpu.uuid for gpu in snapshot.gpus(node) or ())
 
     def may_wait(pod: PodState) -> bool:
-        lost = pod.allocated and not pod.pending and any(share.uuid not in there for share in pod.allocated.shares)
-        return pod.waits or bool(lost and pod.requested and not pod.gone)
+        if pod.waits:
+            return True
+        if pod.allocated is None or pod.requested is None or pod.pending or pod.gone:
+            return False
+        return any(share.uuid not in there for share in pod.allocated.shares)  # some are lost
 
     pods = (*snapshot.pods(node), *snapshot.nominated(node))
     return tuple(sorted(pod.rank for pod in pods if may_wait(pod)))

@@ -63,27 +63,39 @@ def expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, wish: Wish
 
 
 def _expectation(snapshot: ClusterSnapshot, node: str, policy: Policy, sought: Wish) -> Expectation:
-    able = [gpu for gpu in snapshot.gpus(node) or () if gpu.healthy and fits(gpu, sought, MILLI_PER_GPU)]
-    left = {gpu.uuid: MILLI_PER_GPU for gpu in able}
+    liked = _liked(snapshot, node, policy, sought)
+    left = dict.fromkeys(liked, MILLI_PER_GPU)
     pods = [pod for pod in snapshot.pods(node) if not pod.gone]
+    typical = _typical(policy)
+    demand = 0.0
     for pod in pods:
-        for uuid, milli in _keeps(pod).items():
+        keeps = _keeps(pod)
+        for uuid, milli in keeps.items():
             if uuid in left:
                 left[uuid] = max(0, left[uuid] - milli)
+        demand += _may_want(pod, typical, sum(keeps.values()))
     free = sum(left.values())
-    promised = sum(_owed(pod, able) for pod in (*pods, *snapshot.nominated(node)))
-    typical = _typical(policy)
-    liked = sum(left[gpu.uuid] * _preferred(snapshot, policy, gpu) for gpu in able)
+    able = [gpu for gpu in snapshot.gpus(node) or () if gpu.uuid in liked]
+    promised = sum(_owed(pod, able) for pod in (*pods, *snapshot.nominated(node)) if pod.waits)
     return Expectation(
         supply=max(0, free - promised),
-        demand=sum(_may_want(pod, typical) for pod in pods),
+        demand=demand,
         typical=typical,
-        preferred=liked / free if free else UNKNOWN,
+        preferred=sum(left[uuid] * like for uuid, like in liked.items()) / free if free else UNKNOWN,
     )
 
 
-def _preferred(snapshot: ClusterSnapshot, policy: Policy, gpu: Gpu) -> float:
-    return preferred(policy, gpu.model, snapshot.priority(gpu.uuid), slow=gpu.slow)
+def _liked(snapshot: ClusterSnapshot, node: str, policy: Policy, sought: Wish) -> Mapping[str, float]:
+    """Return the preference for each GPU of a node that works and fits a wish, by uuid."""
+    answers: dict[str, Mapping[str, float]] = snapshot.gpu_memo(("liked", policy, sought))
+    found = answers.get(node)
+    if found is None:
+        found = answers[node] = {
+            gpu.uuid: preferred(policy, gpu.model, snapshot.priority(gpu.uuid), slow=gpu.slow)
+            for gpu in snapshot.gpus(node) or ()
+            if gpu.healthy and fits(gpu, sought, MILLI_PER_GPU)
+        }
+    return found
 
 
 def _keeps(pod: PodState) -> Mapping[str, int]:
@@ -94,21 +106,21 @@ def _keeps(pod: PodState) -> Mapping[str, int]:
 
 
 def _owed(pod: PodState, able: list[Gpu]) -> int:
-    """Return the milli a pod in line gets before any later pod, if it could use one of these GPUs; else 0."""
+    """Return the milli a pod that waits gets before any later pod, if it could use one of these GPUs; else 0."""
     wish = pod.wish
-    if wish is None or pod.gone or pod.blocked or pod.fault or not pod.waits:
+    if wish is None or pod.blocked or pod.fault:
         return 0
     usable = wish.milli and any(fits(gpu, wish, wish.pieces[0]) for gpu in able)
     return max(0, wish.milli - sum(_keeps(pod).values())) if usable else 0
 
 
-def _may_want(pod: PodState, typical: float) -> float:
-    """Return the milli a pod may want beyond what it has or is owed; a pod at its limit wants no more."""
+def _may_want(pod: PodState, typical: float, keeps: int) -> float:
+    """Return the milli a pod may want beyond what it ``keeps`` or is owed; a pod at its limit wants no more."""
     may = typical if pod.limit is None else min(typical, pod.limit)
     if pod.cut:
         return 0.0
     wished = pod.requested.milli if pod.requested and not pod.fault else 0
-    return max(0.0, may - max(wished, sum(_keeps(pod).values())))
+    return max(0.0, may - max(wished, keeps))
 
 
 @lru_cache(maxsize=64)

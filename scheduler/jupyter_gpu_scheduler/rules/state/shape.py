@@ -6,13 +6,14 @@ once for all shapes that differ only in the order of GPUs, switches and islands 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from jupyter_gpu.model.demand import part
 from jupyter_gpu.model.gpu import NVIDIA, Gpu
+from jupyter_gpu.model.quantity import MILLI_PER_GPU
 
 from .fastest import FULL
 from .snapshot import ClusterSnapshot
@@ -119,7 +120,18 @@ def _interned(shape: Shape) -> Pattern:
     return Pattern(shape)
 
 
-def _shape(snapshot: ClusterSnapshot, node: str, gpus: Iterable[Gpu]) -> Shape:
+def _shape(snapshot: ClusterSnapshot, node: str, gpus: Sequence[Gpu]) -> Shape:
+    answers: dict[str, Shape] = snapshot.gpu_memo("empty shape")
+    empty = answers.get(node)
+    if empty is None:
+        empty = answers[node] = _empty(snapshot, gpus)
+    free = snapshot.all_free(node)
+    memory = tuple(snapshot.free_memory(gpu, node) for gpu in gpus) if snapshot.recorded_memory else None
+    return _filled(empty, free, memory)
+
+
+def _empty(snapshot: ClusterSnapshot, gpus: Iterable[Gpu]) -> Shape:
+    """Return the shape of GPUs of which no pod holds anything: it follows from inventories alone."""
     islands: dict[str, int] = {}
     switches: dict[str, int] = {}
     return tuple(
@@ -129,15 +141,24 @@ def _shape(snapshot: ClusterSnapshot, node: str, gpus: Iterable[Gpu]) -> Shape:
             gpu.healthy,
             None if gpu.island is None else islands.setdefault(gpu.island, len(islands)),
             None if gpu.switch is None else switches.setdefault(gpu.switch, len(switches)),
-            snapshot.free(gpu.uuid, node),
+            MILLI_PER_GPU,
             gpu.vendor,
             gpu.gate,
-            snapshot.free_memory(gpu, node),
-            gpu.slow,
-            snapshot.priority(gpu.uuid),
-            snapshot.pace(gpu),
+            slow=gpu.slow,
+            priority=snapshot.priority(gpu.uuid),
+            pace=snapshot.pace(gpu),
         )
         for gpu in gpus
+    )
+
+
+@lru_cache(maxsize=32768)
+def _filled(empty: Shape, free: tuple[int, ...], memory: tuple[int | None, ...] | None) -> Shape:
+    """Return the shape with so much free: looked up, as it is needed at each change of a node."""
+    left = memory or (None,) * len(free)
+    return tuple(
+        gpu._replace(free=milli, free_memory=bytes_left)
+        for gpu, milli, bytes_left in zip(empty, free, left, strict=True)
     )
 
 

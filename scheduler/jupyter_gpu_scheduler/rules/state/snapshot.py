@@ -238,6 +238,7 @@ class ClusterSnapshot:
     def _forget_answers(self) -> None:
         """Forget what was computed for all nodes: they are rated against a GPU that came or went."""
         for name in self._nodes:
+            self._gpu_memos.drop(name)
             self._changed(name)
 
     def _changed(self, node: str) -> None:
@@ -366,6 +367,12 @@ class ClusterSnapshot:
         """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
         return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
 
+    def all_free(self, node: str) -> tuple[int, ...]:
+        """Return the free milli of each GPU of a known node, by index."""
+        return tuple(
+            self.free(gpu.uuid, node) if gpu.uuid in self._holders else MILLI_PER_GPU for gpu in self._nodes[node].gpus
+        )
+
     @property
     def recorded_memory(self) -> Set[str]:
         """The uuids of the GPUs of which any share records its memory."""
@@ -409,7 +416,10 @@ class ClusterSnapshot:
         return self._memos.of(question)
 
     def gpu_memo(self, question: Hashable) -> dict[str, Any]:
-        """Return the cached answers to one question that follow from inventories alone: no pod drops them."""
+        """Return the cached answers to one question that follow from inventories alone: no pod drops them.
+
+        Such an answer may depend on the cluster's fastest GPU, too.
+        """
         return self._gpu_memos.of(question)
 
 
