@@ -435,11 +435,11 @@ class ClusterCache:
                 self._update_terms((known.owner,))
 
     def divide(self, uid: str) -> bool:
-        """Take the next step in dividing a notebook's wish among nodes; tell whether there was one."""
-        if not self.notebooks.divide(uid):
-            return False
-        self._put_pod(uid)
-        return True
+        """Take the next step in dividing a notebook's wish among nodes, if any; tell whether another may follow."""
+        changed, goes_on = self.notebooks.divide(uid)
+        if changed:
+            self._put_pod(uid)
+        return goes_on
 
     def _put_state(self, state: PodState, decided: str = "") -> None:
         before = self.snapshot.pod(state.uid)

@@ -267,25 +267,30 @@ class Notebooks:
         known = (pod for pod in pods if pod and pod.node and not pod.gone and not pod.notebook)
         return tuple(pod.uid for pod in sorted(known, key=lambda pod: pod.rank))
 
-    def divide(self, uid: str) -> bool:
-        """Decide the next step for a notebook; tell whether its ``service`` changed, and so its state."""
+    def divide(self, uid: str) -> tuple[bool, bool]:
+        """Decide the next step for a notebook.
+
+        Return whether its ``service`` changed, and so its state, and whether another step may follow then.
+        """
         record, notebook = self._records.get(uid), self._snapshot.pod(uid)
         remote = record.remote or RemoteRecord() if record else None
         if record is None or notebook is None or notebook.gone or remote is None or remote.identity:
-            return False
+            return False, False
         before = self._due.get(uid) or remote.service or Service(0)
         assert isinstance(before, Service)
         asked = self._asked.get(uid)
         reach = self._elsewhere(notebook, asked)
         if asked is None and not before.workers and reach == (before.elsewhere, before.kinds):
-            return False
+            return False, False
         self._waiting.discard(uid)
         after = self._settled(record, before, asked)
         workers = [self._worker(uid, part, remote) for part in after.workers]
         known = [worker for worker in workers if worker]
+        goes_on = True
         if asked and not notebook.fault and len(known) == len(workers):
             wish = asked.wish if self._allowed(notebook) else replace(asked.wish, placement="local")
-            after = replace(after, workers=self._splitter.next_parts(notebook, wish, known, self._workers.get(uid, ())))
+            step = self._splitter.next_parts(notebook, wish, known, self._workers.get(uid, ()))
+            after, goes_on = replace(after, workers=step.parts), not step.last
             if self._splitter.is_early(notebook):
                 self._stirred[uid] = None
             parts = [worker.part for worker in known]
@@ -299,9 +304,9 @@ class Notebooks:
             self._ends.pop(uid, None)
         after = replace(after, elsewhere=reach[0], kinds=reach[1])
         if after == before or not (after.workers or before.workers or reach != (before.elsewhere, before.kinds)):
-            return False
+            return False, False
         self._due[uid] = after
-        return True
+        return True, goes_on
 
     def _elsewhere(self, notebook: PodState, asked: Requested | None) -> tuple[int, tuple[GpuKind, ...]]:
         """Return the milli of other nodes that a notebook could ever have, and the kinds of these GPUs.

@@ -73,13 +73,15 @@ class World:
 
     def divide(self, uid: str) -> int:
         """Divide a wish until it rests; return the number of steps."""
+        was_last = False
         for step in range(40):
             notebook = self.snapshot.pod(uid)
             assert notebook
-            parts = self.splitter.next_parts(notebook, self.asked[uid].wish, self.workers(uid))
+            parts, last = self.splitter.next_parts(notebook, self.asked[uid].wish, self.workers(uid))
             if parts == self.parts.get(uid, ()):
                 return step
-            self.parts[uid] = parts
+            assert not was_last, "another step follows the last one"
+            self.parts[uid], was_last = parts, last
             self.put(uid)
         raise AssertionError("it does not come to rest")
 

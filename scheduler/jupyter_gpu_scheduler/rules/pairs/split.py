@@ -54,6 +54,14 @@ class Worker(NamedTuple):
     """Whether its pod could not run on its node."""
 
 
+class Step(NamedTuple):
+    """A step in dividing a wish."""
+
+    parts: tuple[WorkerPart, ...]
+    last: bool = False
+    """Whether no other follows from it, which need not be looked for: all that was owed is on its first other node."""
+
+
 class Splitter:
     """Divides wishes of running notebooks in one snapshot."""
 
@@ -66,10 +74,8 @@ class Splitter:
         """The choice of other nodes, which the questions about new pods share."""
         self._most = most  # workers of a notebook
 
-    def next_parts(
-        self, notebook: PodState, wish: Wish, workers: Sequence[Worker], used: Collection[str] = ()
-    ) -> tuple[WorkerPart, ...]:
-        """Return the parts after the next step; the same if there is none.
+    def next_parts(self, notebook: PodState, wish: Wish, workers: Sequence[Worker], used: Collection[str] = ()) -> Step:
+        """Return the next step, with the parts after it; the same parts if there is none.
 
         ``notebook`` is in the snapshot, and wishes what is left of ``wish`` for its own node. ``used``: ids of workers
         whose pods may still be there. Call this again once the snapshot has the parts: it comes to rest.
@@ -77,27 +83,29 @@ class Splitter:
         parts, wish = tuple(worker.part for worker in workers), alone(wish)
         lost = self._given_back(notebook, wish, workers)
         if lost:
-            return _changed(parts, {uid: -milli for uid, milli in lost.items()})
+            return Step(_changed(parts, {uid: -milli for uid, milli in lost.items()}))
         if not may_be_split(wish):
-            return parts
+            return Step(parts)
         shares = _shares(self._snapshot, notebook)
         if self.is_early(notebook):
-            return parts
+            return Step(parts)
         has, asked = total(shares), (notebook.permitted or wish).milli
         if has < set_of(wish) and not has_set(parts, wish):
             stays = kept(wish, notebook.has)
             there = self._permits(notebook, wish, _had(notebook, stays), set_of(wish), same=asked - stays)
             if found := self._with_set(notebook, wish, workers, there, used):
-                return found
+                return Step(found)
         rest = wish.milli - sum(part.milli for part in parts)
         owed = max(0, min(asked, rest) - has)
         there = self._permits(notebook, wish, shares, rest - self._once_closed(notebook, workers, has), same=owed)
         amounts = {milli for most in there.amounts() for milli in movable(wish, most) if milli}
         found = self._placed(notebook, wish, workers, sorted(amounts, reverse=True), "", used, lambda _: there)
         if found or owed:
-            return found or parts
+            plain = not (parts or set_of(wish) or self._limits_of(notebook.owner))
+            last = plain and notebook.has <= has and sum(part.milli for part in found or ()) == owed
+            return Step(found or parts, last)
         if home := self._comes_home(notebook, wish, workers):
-            return _changed(parts, home)
+            return Step(_changed(parts, home))
         for worker in workers:
             moved = _may_leave(worker, parts, wish, self._unserved(worker))
 
@@ -106,8 +114,8 @@ class Splitter:
                 return self._permits(notebook, wish, shares, milli, same=milli, worker=left)
 
             if moved and (found := self._placed(notebook, wish, workers, moved, worker.part.id, used, without)):
-                return found
-        return parts
+                return Step(found)
+        return Step(parts)
 
     def _permits(
         self,
@@ -166,7 +174,9 @@ class Splitter:
         each = wish.each or 1
         lost = Counter({worker.part.id: worker.part.milli % each for worker in workers})
         away = sum(worker.part.milli for worker in workers) - lost.total()
-        here = self._kept_here(notebook, wish) if away else Counter[UseClass]()
+        if not away or away + notebook.has <= wish.milli:
+            return +lost
+        here = self._kept_here(notebook, wish)
         keeper = _keeper(workers, wish, here.total())
         excess = away + here.total() - (wish.milli if keeper else max(wish.milli, set_of(wish)))
         beside = excess - keeper.part.milli if keeper else excess  # what is too much if the set counts for nothing else
