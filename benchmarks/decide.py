@@ -13,32 +13,29 @@ from jupyter_gpu.model.gpu import Gpu
 from jupyter_gpu_scheduler.rules.new_pods.admit import allocate
 from jupyter_gpu_scheduler.rules.new_pods.places import places, rate
 from jupyter_gpu_scheduler.rules.pairs.choose import PairChooser
-from jupyter_gpu_scheduler.rules.pairs.relation import SWITCH_KEYS
 from jupyter_gpu_scheduler.rules.pairs.terms import PairPolicy
 from jupyter_gpu_scheduler.rules.queue.candidates import filter_nodes
-from jupyter_gpu_scheduler.rules.queue.decide import decide
 from jupyter_gpu_scheduler.rules.scoring.policy import Policy
 from jupyter_gpu_scheduler.rules.scoring.score import prioritize
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from jupyter_gpu_scheduler.rules.state.snapshot import CPU, SLOT, ClusterSnapshot, NodeFacts
+from jupyter_gpu_scheduler.rules.state.snapshot import CPU, ClusterSnapshot
 
+from .lib.busy_cluster import PODS, RACK, any_wish, build, place, running_pod, step
 from .lib.figures import Figure, percentile
 from .lib.gpus import inventory
+from .lib.served_elsewhere import KINDS, measure
 
 _GOALS = {100: 1.0, 1_000: 5.0, 5_000: 25.0}  # nodes: milliseconds
-_PODS = 4  # on each node
 _REQUESTS = 2_000
 _REBUILDS = 7  # of the whole snapshot: slow where the cluster is large
 _NEW = 200  # new pods; the first of each kind are not counted, as their wish is new
 _KINDS = (Wish(0), Wish(500), Wish(1000), Wish(2000), Wish(4000, topology="island"))
-_FACTS = NodeFacts(allocatable={SLOT: 50, CPU: 128_000})
-_RACK = 32  # nodes on one switch
 _ANEW = 40  # one pair in so many is also chosen with nothing known
+_ELSEWHERE = 300  # requests that another node serves
 _COMMAND = "scripts/bench decide"
 _WORDS = ("no GPU", "half a GPU", "one GPU", "two GPUs", "an island of four")  # of the kinds
 _TIMES = 1.5
 """Times of a decision that GPUs of other nodes may take."""
-_AMOUNTS = (0, 250, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000)
 
 
 def run() -> Sequence[Figure]:
@@ -49,14 +46,14 @@ def run() -> Sequence[Figure]:
 def _measure(nodes: int, goal: float) -> list[Figure]:
     chance = random.Random(nodes)
     inventories = {f"node-{number}": inventory(number) for number in range(nodes)}
-    snapshot = _build(inventories, [_pod(chance, number, nodes) for number in range(nodes * _PODS)])
+    snapshot = build(inventories, [running_pod(chance, number, nodes) for number in range(nodes * PODS)])
     for name in inventories:  # every pod is served or queued before anything is measured
-        _step(snapshot, name)
+        step(snapshot, name)
     samples = [_request(chance, snapshot, nodes) for _ in range(_REQUESTS)]
     pods = [pod for name in inventories for pod in snapshot.pods(name)]
     baseline = [_rebuild(inventories, pods, f"node-{chance.randrange(nodes)}") for _ in range(_REBUILDS)]
     resize = Figure.of(
-        f"decide: one request, {nodes:,} nodes with {nodes * _PODS:,} pods",
+        f"decide: one request, {nodes:,} nodes with {nodes * PODS:,} pods",
         "ms",
         samples,
         _COMMAND,
@@ -78,8 +75,24 @@ def _measure(nodes: int, goal: float) -> list[Figure]:
     by_kind = _by_kind(f"{nodes:,} nodes", nodes, kinds)
     if nodes == max(_GOALS):
         *_, kinds = _new_pods(chance, snapshot, list(inventories), switches=True)
-        by_kind += _by_kind(f"{nodes:,} nodes on {-(-nodes // _RACK)} switches", nodes, kinds)
+        by_kind += _by_kind(f"{nodes:,} nodes on {-(-nodes // RACK)} switches", nodes, kinds)
+        by_kind += _elsewhere(nodes)
     return [resize, new, apart, *by_kind, *_pairs(chance, snapshot, list(inventories))]
+
+
+def _elsewhere(nodes: int) -> list[Figure]:
+    """Return how many times of one request's time of the CPU one takes that another node serves."""
+    found: list[Figure] = []
+    for words, kinds in (("one kind of wish", KINDS[:1]), (f"{len(KINDS)} kinds of wishes in turn", KINDS)):
+        times = measure(nodes, kinds, _ELSEWHERE)
+        where = f"{words}, {nodes:,} nodes on {-(-nodes // RACK)} switches, against one request"
+        for what, value in (
+            ("with the choice of another node", times.chosen),
+            ("served by another node", times.decided),
+        ):
+            name = f"decide: one request {what}, {where}"
+            found.append(Figure(name, "times of the CPU", value, _COMMAND, goal=_TIMES))
+    return found
 
 
 def _by_kind(what: str, nodes: int, kinds: Sequence[tuple[list[float], list[float]]]) -> list[Figure]:
@@ -96,44 +109,15 @@ def _by_kind(what: str, nodes: int, kinds: Sequence[tuple[list[float], list[floa
     ]
 
 
-def _wish(chance: random.Random) -> Wish:
-    topology = chance.choice((None, None, None, "island"))
-    model = chance.choice(((), (), ("H100", "A100")))
-    return Wish(chance.choice(_AMOUNTS), model=model, topology=topology, priority=chance.choice((None, None, 5)))
-
-
-def _pod(chance: random.Random, number: int, nodes: int) -> PodState:
-    return PodState(f"pod-{number:05}", f"node-{number % nodes}", Requested(1, _wish(chance)), limit=4000)
-
-
-def _build(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState]) -> ClusterSnapshot:
-    snapshot = ClusterSnapshot()
-    for name, gpus in inventories.items():
-        snapshot.put_node(name, gpus)
-    for pod in pods:
-        snapshot.put_pod(pod)
-    return snapshot
-
-
-def _step(snapshot: ClusterSnapshot, node: str) -> None:
-    """Decide, record it, and let the node attach it."""
-    for decision in decide(snapshot, node):
-        pod = snapshot.pod(decision.uid)
-        assert pod is not None
-        after = decision.allocated
-        attached = Attached(after.observed_generation, after.shares, revision=after.revision)
-        snapshot.put_pod(replace(pod, allocated=decision.allocated, attached=attached))
-
-
 def _request(chance: random.Random, snapshot: ClusterSnapshot, nodes: int) -> float:
     """Return the milliseconds of one wish: put it, decide for its node, record the decisions."""
-    pod = snapshot.pod(f"pod-{chance.randrange(nodes * _PODS):05}")
+    pod = snapshot.pod(f"pod-{chance.randrange(nodes * PODS):05}")
     assert pod is not None
     assert pod.requested is not None
-    changed = replace(pod, requested=Requested(pod.requested.generation + 1, _wish(chance)))
+    changed = replace(pod, requested=Requested(pod.requested.generation + 1, any_wish(chance)))
     began = time.perf_counter()
     snapshot.put_pod(changed)
-    _step(snapshot, pod.node)
+    step(snapshot, pod.node)
     return (time.perf_counter() - began) * 1000
 
 
@@ -149,7 +133,7 @@ def _new_pods(
     """
     policy, rules = Policy(), PairPolicy()
     chooser = PairChooser(snapshot, rules)
-    _place(snapshot, names, switches=switches)
+    place(snapshot, names, switches=switches)
     first: list[float] = []
     again: list[float] = []
     anywhere: list[float] = []
@@ -185,7 +169,7 @@ def _new_pods(
 def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str]) -> list[Figure]:
     """Measure the choice of a pair after one change; the baseline examines all nodes anew."""
     rules = PairPolicy()
-    _place(snapshot, names, switches=True)
+    place(snapshot, names, switches=True)
     chooser = PairChooser(snapshot, rules)
     running: list[float] = []
     new: list[float] = []
@@ -217,15 +201,8 @@ def _pairs(chance: random.Random, snapshot: ClusterSnapshot, names: Sequence[str
     ]
 
 
-def _place(snapshot: ClusterSnapshot, names: Sequence[str], *, switches: bool) -> None:
-    """Put the nodes on switches, or on none that is known."""
-    for number, name in enumerate(names):
-        labels = {SWITCH_KEYS[0]: f"switch-{number // _RACK}"} if switches else {}
-        snapshot.put_node(name, snapshot.gpus(name) or (), replace(_FACTS, labels=labels))
-
-
 def _rebuild(inventories: dict[str, tuple[Gpu, ...]], pods: Sequence[PodState], node: str) -> float:
     """Return the milliseconds of the same with nothing kept between two requests."""
     began = time.perf_counter()
-    _step(_build(inventories, pods), node)
+    step(build(inventories, pods), node)
     return (time.perf_counter() - began) * 1000
