@@ -1,7 +1,7 @@
 """The gate for containers, placed on the host.
 
-It stands at the path of ``libcuda.so.1`` in every container with a slot (`gated`), and another library at that of NVML.
-Containers keep the files that they were started with; one that starts again gets what lies there then.
+It stands at the path of ``libcuda.so.1`` in every container with a slot (`gated`), and another library can stand at
+that of NVML. Containers keep the files that they were started with; one that starts again gets what lies there then.
 """
 
 from __future__ import annotations
@@ -21,11 +21,18 @@ NAME = DRIVER
 
 
 class Gate:
-    """The gate of this node. ``find`` returns its path in this installation."""
+    """The gate of this node. ``find`` returns its path in this installation.
 
-    def __init__(self, state: Path, find: Callable[[], Path | None] = gate_files.shim) -> None:
+    With ``before_nvml`` a library is placed before NVML, too. Only programs that are parked need it, and it has not run
+    before a real NVML yet, so nothing places it until then.
+    """
+
+    def __init__(
+        self, state: Path, find: Callable[[], Path | None] = gate_files.shim, *, before_nvml: bool = False
+    ) -> None:
         self._folder = state / "gate"
         self._find = find
+        self._before_nvml = before_nvml
         self.file: Path | None = None
         """At the same path on the host and here; None: there is none."""
         self.nvml: Path | None = None
@@ -45,7 +52,7 @@ class Gate:
             if os.statvfs(self._folder).f_flag & os.ST_NOEXEC:  # no program could load it, and each would fail
                 self.file = None
                 self.problem = f"{self._folder} is on a file system that is mounted noexec; remount it with exec"
-            elif nvml := gate_files.nvml_beside(shim):
+            elif self._before_nvml and (nvml := gate_files.nvml_beside(shim)):
                 self.nvml = _placed(nvml.read_bytes(), self._folder / NVML)
         except OSError as error:
             self.file, self.problem = None, f"the gate cannot be put into {self._folder}: {error.strerror or error}"

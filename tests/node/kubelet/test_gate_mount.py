@@ -43,11 +43,11 @@ def test_gate_is_installed_once(tmp_path: Path) -> None:
 
 
 def test_what_stands_before_nvml_comes_with_the_gate(tmp_path: Path) -> None:
-    """In the same folder; if it is missing, only the gate is there."""
+    """In the same folder, where it is asked for; if it is missing, only the gate is there."""
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"before NVML")
     library = tmp_path / "libcuda.so.1"
     library.write_bytes(b"gate")
-    gate = Gate(tmp_path / "state", lambda: library)
+    gate = Gate(tmp_path / "state", lambda: library, before_nvml=True)
     gate.install()
     assert gate.nvml == tmp_path / "state" / "gate" / "libnvidia-ml.so.1"
     assert gate.nvml.read_bytes() == b"before NVML"
@@ -57,8 +57,11 @@ def test_what_stands_before_nvml_comes_with_the_gate(tmp_path: Path) -> None:
         (files / name).touch()
     settings = Settings(driver=Driver(root=tmp_path, seen=tmp_path))
     assert str(gate.nvml) in {mount.host for mount in gate_mount.mounts(settings, gate)}
+    without = Gate(tmp_path / "state", lambda: library)
+    without.install()
+    assert (without.nvml, without.problem) == (None, "")
     (tmp_path / "libnvidia-ml.so.1").unlink()
-    alone = Gate(tmp_path / "state", lambda: library)
+    alone = Gate(tmp_path / "state", lambda: library, before_nvml=True)
     alone.install()
     assert (alone.nvml, alone.problem) == (None, "")
     assert allocation.has_gate(gate_mount.mounts(settings, alone))

@@ -1,8 +1,8 @@
 """The folder in which programs find the gate in front of the driver.
 
 A program that uses CUDA opens ``libcuda.so.1``, and looks here first (``LD_LIBRARY_PATH``). There that is the gate,
-which finds the driver by a link beside it. A program that does not open it never sees the gate. So it is with NVML,
-``libnvidia-ml.so.1``, where the driver can park a process: what lies here answers while it is parked.
+which finds the driver by a link beside it. A program that does not open it never sees the gate. So it can be
+with NVML, ``libnvidia-ml.so.1``, where the driver can park a process: what lies here answers while it is parked.
 
 A user that can change the folder decides what all programs of this user run, so it lies where no other user can.
 Its name is made of what it leads to: it never changes, means the same on every machine that has this home, and stays
@@ -59,8 +59,10 @@ temporary_folders: list[Path] = []
 """Folders made where the user's cache cannot be used."""
 
 
-def folder(environ: Mapping[str, str]) -> str | None:
+def folder(environ: Mapping[str, str], *, before_nvml: bool = False) -> str | None:
     """Return the folder for programs with this environment; None if they find no driver, and so use no GPU.
+
+    Only programs that are parked need what stands ``before_nvml``, so nothing asks for it until then.
 
     Blocks; any thread may ask. Raises `OSError` if it cannot be made.
     """
@@ -68,7 +70,7 @@ def folder(environ: Mapping[str, str]) -> str | None:
     if gate is None or driver is None:
         return None
     links = {**dict.fromkeys(_NAMES, gate), BEHIND: driver.cuda}
-    if driver.nvml is not None and (before := gate_files.nvml_beside(gate)):
+    if before_nvml and driver.nvml is not None and (before := gate_files.nvml_beside(gate)):
         links |= {**dict.fromkeys(_NVML_NAMES, before), gate_files.NVML_BEHIND: driver.nvml}
     return str(_made(links))
 

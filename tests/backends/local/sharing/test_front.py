@@ -24,9 +24,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "jupyter-gpu" / "driver"
 
 
-def made(*search: Path | str) -> Path:
+def made(*search: Path | str, before_nvml: bool = False) -> Path:
     """For programs with that search path."""
-    folder = front.folder({"LD_LIBRARY_PATH": ":".join(map(str, search))})
+    folder = front.folder({"LD_LIBRARY_PATH": ":".join(map(str, search))}, before_nvml=before_nvml)
     assert folder
     return Path(folder)
 
@@ -98,7 +98,8 @@ def test_it_leads_to_nvml_where_a_process_can_be_parked(
     build_standin_nvml(real.parent).rename(real)
     if version != "1":
         real.with_name("libnvidia-ml.so.1").symlink_to(real.name)
-    folder = made(standin, real.parent)
+    assert {one.name for one in made(standin, real.parent).iterdir()} == NAMES  # unless it is asked for
+    folder = made(standin, real.parent, before_nvml=True)
     more = {"libnvidia-ml.so.1", "libnvidia-ml.so", gate_files.NVML_BEHIND}
     assert {one.name for one in folder.iterdir()} == (NAMES | more if stands else NAMES)
     assert cache in folder.parents
