@@ -18,14 +18,14 @@ from jupyter_gpu.backends.kubernetes.settings import Settings
 from jupyter_gpu.model.annotations import SERVICE, WORKER_STATUS, Wish, encode
 from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind, gpu_kind
-from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
+from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import UNSET
 from jupyter_gpu.model.pod_worker import Stage
 from jupyter_gpu.model.refusal import refusal
 from jupyter_gpu.model.sentence import sentence
 from jupyter_gpu.model.service import Relation, Service, WorkerPart, WorkerState, WorkerStatus, WorkerStatuses
 from jupyter_gpu.model.status import Phase
-from jupyter_gpu.model.view import View
+from jupyter_gpu.model.view import LIMIT_LOWERED, View
 from tests.builders import GIB, allocated, attached, inventory, requested
 from tests.model import strategies as any_
 
@@ -87,6 +87,18 @@ def test_own_worker_is_no_other_server(limit: PodLimit, milli: int) -> None:
     assert found is not None
     assert refusal(Wish(milli), None, limit=None, of_user=found.limit, gpus=None) is None
     assert (refusal(Wish(milli + 1000), None, limit=None, of_user=found.limit, gpus=None) is None) == (milli == 3000)
+
+
+def test_what_is_taken_back_from_a_worker_is_told() -> None:
+    """As what is taken back on the own node: with the time, and a condition that says how much and why."""
+    limit = PodLimit(2000, 2000, with_workers=LimitWithWorkers(2000, 2000, UNSET, (Reclaim(1000, 1767225600.0),)))
+    pod = a_pod([0], a_part())
+    pod["metadata"]["annotations"]["jupyter-gpu.io/allocated"] = encode(replace(allocated([0]), limit=limit))
+    view = seen(pod)
+    assert view.user_limit
+    assert view.user_limit.give_back_at == 1767225600.0
+    (condition,) = (one for one in view.conditions if one.type == LIMIT_LOWERED)
+    assert "1 GPU at 00:00 UTC on 1 January will be taken back" in condition.message
 
 
 def test_slider_ends_at_all_that_other_nodes_could_serve() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,8 +28,8 @@ class Reclaim(NamedTuple):
 class LimitWithWorkers(NamedTuple):
     """The most that a pod and its workers on other nodes may have together, and the limit behind it.
 
-    JSON: ``{"milli": 2000, "max": 2000, "source": {…}}``. What their owner's other pods hold is taken off; what the
-    workers hold is not, nor what they still close.
+    JSON: ``{"milli": 2000, "max": 2000, "source": {…}, "reclaimed": [{"milli", "at"}]}``. What their owner's other pods
+    hold is taken off; what the workers hold is not, nor what they still close.
     """
 
     milli: int | None
@@ -38,16 +38,20 @@ class LimitWithWorkers(NamedTuple):
     """As `PodLimit.max`."""
     source: Source
     """The limit that sets ``max``."""
+    reclaimed: tuple[Reclaim, ...] = ()
+    """The amounts taken back for others from the pod and its workers, earliest first; empty: none from the workers."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; what is ``None`` is left out."""
-        return strict.without_none({"milli": self.milli, "max": self.max, "source": self.source.to_json()})
+        body = {"milli": self.milli, "max": self.max, "source": self.source.to_json()}
+        return strict.without_none({**body, "reclaimed": _reclaims_json(self.reclaimed)})
 
     @classmethod
     def from_json(cls, value: Any, key: str) -> LimitWithWorkers:
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
-        return cls(*_read_ends(body, key), strict.required(body, "source", Source.from_json))
+        source = strict.required(body, "source", Source.from_json)
+        return cls(*_read_ends(body, key), source, tuple(strict.optional(body, "reclaimed", _read_reclaims) or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,13 @@ class PodLimit:
         """Return the limit of the pod and its workers as one: of all that its user can wish for."""
         if self.with_workers is None:
             return self
-        milli, most, source = self.with_workers
-        return replace(self, milli=milli, max=most, source=source, with_workers=None)
+        milli, most, source, reclaimed = self.with_workers
+        found = replace(self, milli=milli, max=most, source=source, with_workers=None)
+        if not reclaimed:
+            return found
+        own = self.reclaimed[0].at if self.reclaimed else None
+        at = reclaimed[0].at if self.give_back_at in (None, own) else self.give_back_at
+        return replace(found, give_back_at=at, reclaimed=reclaimed)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object; what is ``None`` is left out."""
@@ -90,7 +99,7 @@ class PodLimit:
             "max": self.max,
             "source": self.source.to_json(),
             "giveBackAt": self.give_back_at,
-            "reclaimed": [item._asdict() for item in self.reclaimed] or None,
+            "reclaimed": _reclaims_json(self.reclaimed),
             "memory": self.memory,
             "withWorkers": self.with_workers.to_json() if self.with_workers else None,
         }
@@ -117,6 +126,10 @@ def _read_ends(body: Mapping[str, Any], key: str) -> tuple[int | None, int | Non
     if (milli is None) != (most is None):
         raise strict.FieldError(f"{key!r} must have both of 'milli' and 'max', or neither.", key)
     return milli, most
+
+
+def _reclaims_json(reclaims: Iterable[Reclaim]) -> list[dict[str, Any]] | None:
+    return [item._asdict() for item in reclaims] or None
 
 
 def _read_reclaim(value: Any, key: str) -> Reclaim:

@@ -69,8 +69,8 @@ def _pod_limits(draw: st.DrawFn) -> PodLimit:
     times = st.integers(0, MAX_TIME).map(float)
     memory = st.none() | st.integers(0, MAX_BYTES)
     reclaims = st.lists(st.builds(Reclaim, st.integers(1, MAX_MILLI), times), max_size=MAX_RECLAIMS).map(tuple)
-    together = st.builds(LimitWithWorkers, st.integers(0, MAX_MILLI), st.integers(0, MAX_MILLI), sources)
-    together |= st.builds(LimitWithWorkers, st.none(), st.none(), sources)
+    together = st.builds(LimitWithWorkers, st.integers(0, MAX_MILLI), st.integers(0, MAX_MILLI), sources, reclaims)
+    together |= st.builds(LimitWithWorkers, st.none(), st.none(), sources, reclaims)
     return PodLimit(
         milli, most, draw(sources), draw(st.none() | times), draw(reclaims), draw(memory), draw(st.none() | together)
     )

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from jupyter_gpu.model import strict
 from jupyter_gpu.model.annotations import Allocated, decode_allocated, encode
 from jupyter_gpu.model.errors import InvalidAnnotation
-from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit
+from jupyter_gpu.model.limits.pod_limit import LimitWithWorkers, PodLimit, Reclaim
 from jupyter_gpu.model.limits.source import Source, SourceKind
 
 from .strategies import pod_limits
@@ -44,6 +45,18 @@ def test_limit_of_a_pod_and_its_workers() -> None:
     assert (free.milli, free.max) == (None, None)
 
 
+def test_what_is_taken_back_of_workers_stands_with_the_pods_own() -> None:
+    """The first of it is the time that is told, where nothing is above the limit."""
+    group, own, both = Source(SourceKind.GROUP, "ml"), (Reclaim(1, 9.0),), (Reclaim(2, 8.0), Reclaim(1, 9.0))
+
+    def told(at: float | None, reclaimed: tuple[Reclaim, ...]) -> PodLimit:
+        limit = PodLimit(1000, 2000, group, at, reclaimed, with_workers=LimitWithWorkers(3000, 4000, group, both))
+        return PodLimit.from_json(strict.loads(strict.dumps(limit.to_json()), 10**4)).together()
+
+    assert told(None, ()) == told(9.0, own) == PodLimit(3000, 4000, group, 8.0, both)
+    assert told(5.0, own) == told(5.0, ()) == PodLimit(3000, 4000, group, 5.0, both)
+
+
 SOURCE = {"source": {"kind": "User", "name": "ann"}}
 
 
@@ -56,6 +69,7 @@ SOURCE = {"source": {"kind": "User", "name": "ann"}}
         ({**SOURCE, "max": 1}, "must have both of 'milli' and 'max', or neither"),
         ({**SOURCE, "milli": -1, "max": 1}, "'milli' must be a whole number"),
         ({**SOURCE, "milli": 1, "max": "2"}, "'max' must be a whole number"),
+        ({**SOURCE, "withWorkers": {**SOURCE, "reclaimed": [1]}}, r"reclaimed\[0\] must be a JSON object"),
         ({**SOURCE, "withWorkers": []}, "withWorkers must be a JSON object"),
         ({**SOURCE, "withWorkers": {"milli": 1, "max": 2}}, "'source' is missing"),
         ({**SOURCE, "withWorkers": {**SOURCE, "milli": 1}}, "must have both of 'milli' and 'max', or neither"),

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.model.annotations import Allocated
 from jupyter_gpu.model.gpu import GpuShare
+from jupyter_gpu.model.limit_words import lowered
 from jupyter_gpu.model.limits.pod_limit import MAX_RECLAIMS, PodLimit, Reclaim
-from jupyter_gpu_scheduler.rules.limits.owner_limits import OwnerLimits
-from jupyter_gpu_scheduler.rules.limits.reclaim_notices import due, next_at, noticed
+from jupyter_gpu_scheduler.rules.limits.owner_limits import Maximum, OwnerLimits
+from jupyter_gpu_scheduler.rules.limits.reclaim_notices import due, joined, next_at, noticed
 from jupyter_gpu_scheduler.rules.limits.terms import terms
 from tests.builders import pod, world
 
@@ -80,6 +81,36 @@ def test_allowance_follows_the_notices() -> None:
     for now, allowance, at in ((59, 2000, 60), (60, 1000, 100), (100, 0, None)):
         found = terms(snapshot, [TWO, other], replace(limits, reclaimed={"a": 2000}), stored=None, now=now)
         assert (found.pods["a"].allowance, found.reclaims_at) == (allowance, at)
+
+
+def test_notebook_is_told_what_is_taken_back_from_its_workers() -> None:
+    """With its own notices, which stay what they are; a worker is told its own alone."""
+    workers = [replace(pod(uid, wants=1, has=[index]), notebook="a") for uid, index in (("v", 2), ("w", 3))]
+    pods = [TWO, *workers]
+    snapshot = world(5, pods)
+    limits = OwnerLimits(reclaimed={"w": 1000}, grace=60)
+    first = terms(snapshot, pods, limits, stored=None, now=0)
+    notebook, worker = first.pods["a"].pod_limit, first.pods["w"].pod_limit
+    assert (notebook.reclaimed, notebook.give_back_at) == ((), None)
+    assert (notebook.together().reclaimed, notebook.together().give_back_at) == ((Reclaim(1000, 60),), 60)
+    assert (worker.reclaimed, worker.with_workers) == ((Reclaim(1000, 60),), None)
+    assert lowered(notebook.together(), 4000) == lowered(worker, 1000) != ""
+    for one in pods:
+        snapshot.put_pod(first.pods[one.uid].applied(one))
+    all_of_them = replace(limits, reclaimed={"a": 500, "v": 1000, "w": 1000}, gpus=Maximum(9000))
+    more = terms(snapshot, pods, all_of_them, stored=None, now=40).pods["a"].pod_limit
+    assert more.reclaimed == (Reclaim(500, 100),)
+    assert more.together().reclaimed == (Reclaim(1000, 60), Reclaim(1500, 100))
+
+
+@given(st.lists(st.lists(st.builds(Reclaim, st.integers(1, 9), st.integers(0, 99)), max_size=6), max_size=4))
+def test_joined_notices_are_no_earlier_and_no_less(notices: list[list[Reclaim]]) -> None:
+    """In order, few, and at each moment at most what is due of all pods; in the end all of it."""
+    found, single = joined(notices), [item for some in notices for item in some]
+    assert len(found) <= MAX_RECLAIMS
+    assert [item.at for item in found] == sorted({item.at for item in found})
+    assert all(due(found, now) <= due(single, now) for now in range(99))
+    assert due(found, 99) == due(single, 99)
 
 
 def test_next_leader_goes_on_from_the_record() -> None:

@@ -63,7 +63,8 @@ def test_a_notebook_alone_with_its_workers_may_wish_up_to_its_limit(
         OwnerLimits(Maximum(most + held, USER), models={"none": Maximum(0)}),
     ):
         limit = _told([*mine, *beside], limits)["x"]
-        near = limit.milli == most + held  # others are not counted where its node ends before
+        # Others are not counted where its node ends before, if nothing is taken back.
+        near = limit.milli == most + held and limit.give_back_at is None
         assert limit.together().milli == (most + held if near else most)
 
 
@@ -106,6 +107,14 @@ def test_a_maximum_of_memory_counts_for_both(pods: list[PodState], most: int, mi
     """As many milli as the smallest GPUs that either can get have so much memory, beside those that they have."""
     told = _told(pods, OwnerLimits(memory=Maximum(most * GIB, GROUP)))["x"].together()
     assert told.milli == milli
+
+
+def test_what_is_taken_back_of_a_worker_alone_is_told() -> None:
+    """Also where the own node has no GPU, so that other servers are else not counted."""
+    pods = [pod("x", node="?"), _worker("w", [10]), pod("y", wants=1, has=[11], node="h")]
+    told = _told(pods, OwnerLimits(Maximum(1000, USER), grace=60))["x"]
+    assert (told.milli, told.give_back_at, told.together().milli) == (1000, 60, 0)
+    assert _told(pods, OwnerLimits(Maximum(2000, USER), grace=60))["x"] == PodLimit(2000, 2000, USER)
 
 
 def test_memory_that_is_left_counts_for_both() -> None:

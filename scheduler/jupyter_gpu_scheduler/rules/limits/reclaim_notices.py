@@ -6,7 +6,9 @@ off by it. The notices are kept in the pod's record, so they outlive the process
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from jupyter_gpu.model.limits.pod_limit import MAX_RECLAIMS, Reclaim
 
@@ -27,10 +29,23 @@ def noticed(known: Sequence[Reclaim], amount: int, *, seconds: float, now: float
         found[0] = found[0]._replace(milli=found[0].milli - surplus)
     elif surplus < 0:
         found.append(Reclaim(-surplus, latest))
-    if len(found) > MAX_RECLAIMS:
-        rest = found[MAX_RECLAIMS - 1 :]
-        found[MAX_RECLAIMS - 1 :] = [Reclaim(sum(item.milli for item in rest), rest[-1].at)]
-    return tuple(item for item in found if item.milli)
+    return tuple(item for item in _shortened(found) if item.milli)
+
+
+def joined(notices: Iterable[Sequence[Reclaim]]) -> tuple[Reclaim, ...]:
+    """Return the notices of several pods as those of one, earliest first; amounts of the same time are added."""
+    amounts = Counter[float]()
+    for item in chain.from_iterable(notices):
+        amounts[item.at] += item.milli
+    return tuple(_shortened([Reclaim(amounts[at], at) for at in sorted(amounts)]))
+
+
+def _shortened(found: list[Reclaim]) -> list[Reclaim]:
+    """Return notices with the last ones as one, if they are more than a record may have."""
+    if len(found) <= MAX_RECLAIMS:
+        return found
+    rest = found[MAX_RECLAIMS - 1 :]
+    return [*found[: MAX_RECLAIMS - 1], Reclaim(sum(item.milli for item in rest), rest[-1].at)]
 
 
 def due(notices: Sequence[Reclaim], now: float) -> int:

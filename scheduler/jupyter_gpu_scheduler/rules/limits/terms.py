@@ -23,7 +23,7 @@ from .division import Division, PodBound
 from .feasibility import can_use_more
 from .grace import Grace, grace
 from .owner_limits import Maximum, OwnerLimits
-from .reclaim_notices import due, next_at, noticed
+from .reclaim_notices import due, joined, next_at, noticed
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 _claimed, _holds = attrgetter("claimed"), attrgetter("holds")
@@ -97,8 +97,11 @@ def terms(
     bounds = division.bounds(
         tolerated=found.tolerated, due={uid: due(reclaims, now) for uid, reclaims in notices.items()}
     )
+    together = _with_workers(pods, notices)
     made = {
-        pod.uid: _limited_terms(snapshot, pod, bounds[pod.uid], limits, found, standing, notices.get(pod.uid, ()))
+        pod.uid: _limited_terms(
+            snapshot, pod, bounds[pod.uid], limits, found, standing, notices.get(pod.uid, ()), together.get(pod.uid, ())
+        )
         for pod in pods
     }
     times = (next_at(reclaims, now) for reclaims in notices.values())
@@ -212,6 +215,17 @@ def _notices(snapshot: ClusterSnapshot, pod: PodState, limits: OwnerLimits, now:
     return noticed(here or recorded, amount, seconds=limits.grace, now=now) if amount else ()
 
 
+def _with_workers(
+    pods: Iterable[PodState], notices: Mapping[str, tuple[Reclaim, ...]]
+) -> Mapping[str, tuple[Reclaim, ...]]:
+    """Return the notices of each notebook whose workers have some, with its own, by its uid."""
+    found: dict[str, list[tuple[Reclaim, ...]]] = {}
+    for pod in pods:
+        if pod.notebook and (own := notices.get(pod.uid)):
+            found.setdefault(pod.notebook, [notices.get(pod.notebook, ())]).append(own)
+    return {uid: joined(some) for uid, some in found.items()}
+
+
 def _limited_terms(
     snapshot: ClusterSnapshot,
     pod: PodState,
@@ -220,7 +234,9 @@ def _limited_terms(
     found: Grace,
     standing: OwnerStanding | None,
     reclaims: tuple[Reclaim, ...],
+    of_workers: tuple[Reclaim, ...],
 ) -> PodTerms:
+    """Return the terms of a pod; ``of_workers``: its notices with those of its workers, if these have some."""
     most, source = (bound.maximum.amount, bound.maximum.source) if bound.maximum else (None, limits.source)
     allowance = bound.allowance
     give_back_at = reclaims[0].at if reclaims and found.give_back_at is None else found.give_back_at
@@ -228,7 +244,15 @@ def _limited_terms(
         allowance=allowance,
         model_allowances=tuple(sorted(bound.models)),
         pod_limit=_pod_limit(
-            snapshot, pod, bound.slider, most, source, give_back_at, reclaims, bound.memory, _together(bound, limits)
+            snapshot,
+            pod,
+            bound.slider,
+            most,
+            source,
+            give_back_at,
+            reclaims,
+            bound.memory,
+            _together(bound, limits, of_workers),
         ),
         standing=standing if standing and _may_gain(pod, allowance) else None,
     )
@@ -252,12 +276,12 @@ def _within_maximum(
     return _pod_limit(snapshot, pod, milli, most, maximum.source, None, together=together)
 
 
-def _together(bound: PodBound, limits: OwnerLimits) -> LimitWithWorkers | None:
+def _together(bound: PodBound, limits: OwnerLimits, reclaims: tuple[Reclaim, ...]) -> LimitWithWorkers | None:
     if bound.together is None:
         return None
     if (maximum := bound.together.maximum) is None:
-        return LimitWithWorkers(None, None, limits.source)
-    return LimitWithWorkers(bound.together.slider, maximum.amount, maximum.source)
+        return LimitWithWorkers(None, None, limits.source, reclaims)
+    return LimitWithWorkers(bound.together.slider, maximum.amount, maximum.source, reclaims)
 
 
 def _pod_limit(
@@ -274,11 +298,12 @@ def _pod_limit(
     """Return the limit that a pod's panel shows; the one that it has, where that is the same.
 
     ``milli``, ``memory``: what the owner's other pods leave; ``together``: what they leave to the pod and its workers.
-    That is said only where it is something else, and not where other pods are not counted.
+    That is said only where it is something else, and not where other pods are not counted, if nothing is taken back.
     """
     if milli is not None:
         milli = _end_of_slider(snapshot, pod, milli, most)
-    if together and milli == most and (most, source) == together[1:]:
+    same = together is not None and milli == most and (most, source) == together[1:3] and not together.reclaimed
+    if same and give_back_at is None:
         together = None
     found = PodLimit(milli, most, source, give_back_at, reclaims, memory, together)
     return pod.pod_limit if pod.pod_limit == found else found
