@@ -290,7 +290,8 @@ class Notebooks:
         if asked and not notebook.fault and len(known) == len(workers):
             wish = asked.wish if self._allowed(notebook) else replace(asked.wish, placement="local")
             step = self._splitter.next_parts(notebook, wish, known, self._workers.get(uid, ()))
-            after, goes_on = replace(after, workers=step.parts), not step.last
+            after = replace(after, workers=step.parts)
+            goes_on = not step.last or bool(remote.failed)  # the new worker may have the name of one that failed
             if self._splitter.is_early(notebook):
                 self._stirred[uid] = None
             parts = [worker.part for worker in known]
