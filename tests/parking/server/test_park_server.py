@@ -116,7 +116,7 @@ def test_only_processes_of_the_pod_are_admitted(tmp_path: Path, caplog: pytest.L
     """By the control group of the process; the log says why one is refused."""
     with Serving(tmp_path, "a", check=in_its_pod) as serving, Gate(serving.socket("a")) as gate:
         assert gate.ended()
-        assert "Parking of pod a: a connection is refused: process" in caplog.text
+        serving.until(lambda: "Parking of pod a: a connection is refused: process" in caplog.text)
 
 
 def test_connections_of_a_pod_are_limited(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
@@ -126,7 +126,7 @@ def test_connections_of_a_pod_are_limited(serving: Serving, caplog: pytest.LogCa
         serving.until(lambda: len(serving.server._gates) == MOST_PROCESSES)
         with Gate(serving.socket("a")) as refused:
             assert refused.ended()
-        assert "which is all that one pod can have" in caplog.text
+        serving.until(lambda: "which is all that one pod can have" in caplog.text)
         gates[0].socket.close()
         serving.until(lambda: len(serving.server._gates) < MOST_PROCESSES)
         with Gate(serving.socket("a")) as gate:
