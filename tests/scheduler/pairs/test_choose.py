@@ -444,6 +444,33 @@ def test_cost_of_a_decision_grows_with_the_changes_alone() -> None:
         assert len(examined) * 50 < first
 
 
+def test_nodes_without_room_are_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once no GPU of a node has room for a share, neither its line nor its slots count; once one has, they do again."""
+    snapshot = racks([("1", "2", "3")], {"2": 1, "3": 1})
+    chooser = PairChooser(snapshot, rules({"relation": 5}))
+    examined: list[str] = []
+    original = ClusterSnapshot.slots_taken
+
+    def counting(self: ClusterSnapshot, name: str) -> int:
+        examined.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(ClusterSnapshot, "slots_taken", counting)
+
+    def where() -> str | None:
+        examined.clear()
+        found = chooser.for_running(replace(new("me", wants=1), node="1"), Wish(1000))
+        return found.gpu_node if found else None
+
+    assert where() == "2"
+    snapshot.put_pod(pod("x", wants=0.5, has={10: 500}, node="2"))
+    assert where() == "3"
+    assert not examined
+    snapshot.remove_pod("x")
+    assert where() == "2"
+    assert "2" in examined
+
+
 def test_kinds_of_wishes_are_forgotten_in_the_end() -> None:
     """The index used least recently is dropped for a new one, and made again when it is needed."""
     chooser = PairChooser(racks([("1", "2")], {"2": 1}), rules({"relation": 5}))

@@ -22,6 +22,7 @@ from jupyter_gpu_scheduler.rules.queue.candidates import unacceptable
 from jupyter_gpu_scheduler.rules.queue.fit_cache import Fit, QueuedFits, could_fit, fits_on, known_fits, wanted
 from jupyter_gpu_scheduler.rules.state.line import Rank
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
+from jupyter_gpu_scheduler.rules.state.shape import free_of
 from jupyter_gpu_scheduler.rules.state.snapshot import ClusterSnapshot
 
 from .expected import ExpectedElsewhere
@@ -305,10 +306,10 @@ class _Index:
         self._last = worker
         for name in changed:
             self._behind.pop(name, None)
-            if self._snapshot.gpus(name) is None:
-                self.nearest.remove(name)
+        names = list(self._with_room(changed, worker))
+        for name in changed.difference(names):
+            self.nearest.remove(name)
         known = known_fits(self._snapshot, worker)
-        names = [name for name in changed if self._snapshot.gpus(name) is not None]
         same = self._was_last and self._is_last(worker)  # so it gets there what the one before would have got
         for name, found, _ in fits_on(self._snapshot, worker, names if same else [*names, *self._behind]):
             if self._behind.get(name) is not found:
@@ -318,6 +319,18 @@ class _Index:
                     self._behind[name] = found
                     self._last_rank = max(self._last_rank or there.ranks[-1], there.ranks[-1])
         self._was_last = self._is_last(worker)
+
+    def _with_room(self, names: Iterable[str], worker: PodState) -> Iterator[str]:
+        """Yield the nodes with a GPU that has room for each large share: no other can serve the wish, whoever waits."""
+        wish = wanted(worker)
+        pieces = wish.pieces if wish else (0,)
+        large = pieces[0]
+        count = pieces.count(large) if large else 0
+        for name in names:
+            if self._snapshot.gpus(name) is not None:
+                free = free_of(self._snapshot, name)
+                if sum(milli >= large for milli in free) >= count:
+                    yield name
 
     def _is_last(self, worker: PodState) -> bool:
         """Tell whether a pod comes after all that wait; never known in a fair line."""

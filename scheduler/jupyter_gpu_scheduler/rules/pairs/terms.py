@@ -137,13 +137,14 @@ class Terms:
     def _both(self, snapshot: ClusterSnapshot, node: str, asks: Mapping[str, int], free: int) -> dict[str, float]:
         """Return the ratings that count on both sides; ``free``: milli of the node's GPUs that are free afterwards."""
         facts, network = snapshot.facts(node), self._rules.network
-        location = location_of(snapshot, node, network)
         left = cpu_left(facts, asks.get(CPU, 0), really=self._really_head)
-        return {
+        found = {
             "cpu_headroom": cpu_headroom(left, free, self._rules.policy.headroom),
             "network_free": idle(facts),
-            "switch_speed": _rate_speed(facts.speed, location, network),
         }
+        if "switch_speed" in self._weights:
+            found["switch_speed"] = _rate_speed(facts.speed, location_of(snapshot, node, network), network)
+        return found
 
 
 def _rate_speed(reported: int | None, location: Location, network: Network) -> float:

@@ -63,6 +63,15 @@ def shape_of(snapshot: ClusterSnapshot, node: str) -> Shape | None:
     return found
 
 
+def free_of(snapshot: ClusterSnapshot, node: str) -> tuple[int, ...]:
+    """Return the free milli of each GPU of a known node, by index."""
+    answers: dict[str, tuple[int, ...]] = snapshot.memo("free")
+    found = answers.get(node)
+    if found is None:
+        found = answers[node] = snapshot.all_free(node)
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
     """A shape in its usual order. Equal ones are the same object, so to look something up by it costs nothing."""
@@ -125,7 +134,7 @@ def _shape(snapshot: ClusterSnapshot, node: str, gpus: Sequence[Gpu]) -> Shape:
     empty = answers.get(node)
     if empty is None:
         empty = answers[node] = _empty(snapshot, gpus)
-    free = snapshot.all_free(node)
+    free = free_of(snapshot, node)
     memory = tuple(snapshot.free_memory(gpu, node) for gpu in gpus) if snapshot.recorded_memory else None
     return _filled(empty, free, memory)
 

@@ -369,9 +369,14 @@ class ClusterSnapshot:
 
     def all_free(self, node: str) -> tuple[int, ...]:
         """Return the free milli of each GPU of a known node, by index."""
-        return tuple(
-            self.free(gpu.uuid, node) if gpu.uuid in self._holders else MILLI_PER_GPU for gpu in self._nodes[node].gpus
-        )
+        found, pods = [], self._pods
+        for gpu in self._nodes[node].gpus:
+            left = MILLI_PER_GPU
+            for uid, milli in self._holders.get(gpu.uuid, _NO_HOLDERS).items():
+                if pods[uid].node == node:
+                    left -= milli
+            found.append(max(0, left))
+        return tuple(found)
 
     @property
     def recorded_memory(self) -> Set[str]:
