@@ -26,7 +26,7 @@ PARTS = (
     "memory/table.c", "memory/allocate.c", "memory/pools.c", "memory/reserves.c", "memory/graphs.c",
     "memory/physical.c", "memory/external.c", "memory/contexts.c", "memory/modules.c", "memory/image.c",
     "launches/copies.c", "parking/later.c", "parking/marks.c", "parking/nvml.c",
-    "parking/park.c",
+    "parking/park.c", "parking/link.c",
 )  # fmt: skip
 """The sources, in the order in which they are linked."""
 NVML_PARTS = ("driver/entries.S", "driver/driver.c", "nvml/calls.c", "nvml/starts.c")

@@ -6,6 +6,7 @@
 #include "connection/share.h"
 #include "launches/launches.h"
 #include "memory/memory.h"
+#include "parking/link.h"
 #include "parking/park.h"
 
 #include <errno.h>
@@ -154,6 +155,8 @@ static const char *directory(void) {
     return atomic_load(&known) == 2 ? copy : NULL;
 #endif
 }
+
+const char *gate_directory(void) { return directory(); }
 
 static uint64_t cookie_of(int socket) {
     uint64_t cookie = 0;
@@ -359,6 +362,7 @@ static void after_fork(void) {
     window_fork();
     memory_fork();
     park_fork();
+    link_fork();
     entries_fork();
     atomic_store(&parking, CALLS_OPEN);
 }
@@ -464,6 +468,15 @@ struct share *share_of(CUdevice device) {
 struct share *share_of_current(void) {
     CUdevice device;
     return directory() && DRIVER(cuCtxGetDevice) && DRIVER(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? share_of(device) : NULL;
+}
+
+uint64_t shares_used(void) {
+    uint64_t bytes = 0;
+    gate_lock_own();
+    for (int i = 0; i < DEVICES; i++)
+        if (atomic_load(&shares[i])) bytes += atomic_load(&shares[i])->used;
+    gate_unlock();
+    return bytes;
 }
 
 void shares_parked(void) {

@@ -97,6 +97,10 @@ void gate_cancel_point(void);
 /* Take the lock before any share exists, so that a child forked meanwhile finds it free. */
 void gate_lock_first(void);
 
+/* Return the directory of the sockets; NULL: the process is not gated. */
+const char *gate_directory(void);
+/* Return the bytes that this process uses on all GPUs, as far as they are counted. */
+uint64_t shares_used(void);
 /* Return the GPU's share and start its thread; NULL: the process is not gated. */
 struct share *share_of(CUdevice device);
 struct share *share_of_current(void);

@@ -3,6 +3,7 @@
 #include "connection/share.h"
 #include "driver/looks.h"
 #include "driver/visible.h"
+#include "parking/link.h"
 
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ CUresult GATE(cuInit)(unsigned flags) {
         gate_unlock(); /* before the driver, which may load libraries that call the gate */
     }
     CUresult result = none ? CUDA_ERROR_NO_DEVICE : REAL(cuInit)(flags);
-    if (result == CUDA_SUCCESS) atomic_store(&known, true), looks_found();
+    if (result == CUDA_SUCCESS) atomic_store(&known, true), looks_found(), link_start();
     if (result == CUDA_ERROR_NO_DEVICE) looks_record(__builtin_return_address(0));
     return result;
 }

@@ -54,6 +54,14 @@ void context_uncount(struct entry *entry) {
     if (!entry->bytes) memory_each(uncharge, &(struct change){.gone = entry});
 }
 
+unsigned contexts_all(void) {
+    unsigned all = 0;
+    gate_lock_own();
+    for (int i = 0; i < DEVICES; i++) all += contexts[i];
+    gate_unlock();
+    return all;
+}
+
 void contexts_fork(void) {
     for (int i = 0; i < DEVICES; i++) contexts[i] = 0;
 }

@@ -12,6 +12,8 @@ uint64_t memory_now(void);
 void memory_context_ended(CUcontext context, uint64_t before);
 /* Forget the allocations from a device's pools from before that moment. */
 void memory_reset(CUdevice device, uint64_t before);
+/* Return how many contexts this process has. */
+unsigned contexts_all(void);
 uint64_t memory_tick(struct share *share, uint64_t now);
 void memory_fork(void);
 

@@ -38,6 +38,8 @@ static struct {
     void (*run)(unsigned ms);
     unsigned ms;
 } request;
+static _Atomic bool called_off;
+static _Atomic uint64_t parked_at;
 static _Atomic unsigned asked, answered; /* futexes: the number of the latest request, and of the latest answer */
 
 static void pause_ns(uint64_t ns) {
@@ -186,14 +188,14 @@ static CUresult restore(unsigned retry_ms) {
 
 static void park(unsigned lock_ms) {
     if (now.state != PARK_RUNNING || block_calls() != CUDA_SUCCESS) return;
-    CUresult code = lock_driver(lock_ms);
-    if (code != CUDA_SUCCESS) {
+    if (atomic_load(&called_off) || lock_driver(lock_ms) != CUDA_SUCCESS) {
         open_calls();
         return;
     }
-    code = drain();
-    bool broken = code == CUDA_SUCCESS && checkpoint() != CUDA_SUCCESS;
-    if (code == CUDA_SUCCESS && !broken) {
+    bool goes_on = drain() == CUDA_SUCCESS && !atomic_load(&called_off);
+    bool broken = goes_on && checkpoint() != CUDA_SUCCESS;
+    if (goes_on && !broken) {
+        atomic_store(&parked_at, now_ns());
         set_state(PARK_PARKED);
         atexit(gate_end_parked); /* before the handlers that the program has registered so far */
     } else if (go_on() && broken) {
@@ -252,14 +254,16 @@ static int ask(void (*run)(unsigned), unsigned ms, unsigned wait_ms, struct park
     if (asks) {
         request.run = run;
         request.ms = ms;
+        atomic_store(&called_off, false);
         tell(&asked, number);
     }
     pthread_mutex_unlock(&mutex);
     if (asks) wait_for_answer(number, now_ns() + wait_ms * MS);
+    bool late = asks && atomic_load(&answered) != number; /* before the look, which is of the end then */
     pthread_mutex_lock(&mutex);
     *answer = now;
     pthread_mutex_unlock(&mutex);
-    return !free || (asks && atomic_load(&answered) != number);
+    return !free || late;
 }
 
 int jupyter_gpu_park(unsigned lock_ms, unsigned wait_ms, struct park_answer *answer) {
@@ -269,6 +273,18 @@ int jupyter_gpu_park(unsigned lock_ms, unsigned wait_ms, struct park_answer *ans
 int jupyter_gpu_return(unsigned retry_ms, unsigned wait_ms, struct park_answer *answer) {
     return ask(come_back, retry_ms, wait_ms, answer);
 }
+
+bool park_look(struct park_answer *answer) {
+    bool under_way = atomic_load(&asked) != atomic_load(&answered); /* first: what is seen next is the end of what has ended */
+    pthread_mutex_lock(&mutex);
+    *answer = now;
+    pthread_mutex_unlock(&mutex);
+    return under_way;
+}
+
+uint64_t park_age(void) { return now_ns() - atomic_load(&parked_at); }
+
+void park_cancel(void) { atomic_store(&called_off, true); }
 
 void park_fork(void) {
     bool forked = gate_parking() != CALLS_OPEN || now.state == PARK_LOST;

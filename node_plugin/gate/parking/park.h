@@ -2,6 +2,7 @@
 #ifndef GATE_PARK_H
 #define GATE_PARK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum park_state {
@@ -37,6 +38,12 @@ struct park_answer {
 __attribute__((visibility("default"))) int jupyter_gpu_park(unsigned lock_ms, unsigned wait_ms, struct park_answer *answer);
 __attribute__((visibility("default"))) int jupyter_gpu_return(unsigned retry_ms, unsigned wait_ms, struct park_answer *answer);
 
+/* Return whether a request is under way, and how things are. */
+bool park_look(struct park_answer *answer);
+/* While parked: return for how many ns it has been. */
+uint64_t park_age(void);
+/* Undo the park that is under way as soon as its step has ended, if that is not the checkpoint. The code is then CUDA_SUCCESS. */
+void park_cancel(void);
 void park_fork(void);
 
 #endif

@@ -92,6 +92,7 @@ def test_answers_of_gates_are_words_of_the_wire() -> None:
         (Failed(1, Step.LOCK, State.RUNNING, 600), Refusal(Obstacle.IN_USE)),
         (Failed(1, Step.DRAIN, State.RUNNING, 600), Refusal(Obstacle.IN_USE)),
         (Failed(1, Step.BLOCK, State.RUNNING, 801), Refusal(Obstacle.NO_GATE)),
+        (Failed(1, Step.BLOCK, State.RUNNING, 0), Refusal(Obstacle.IN_USE)),
         (Failed(1, Step.CHECKPOINT, State.BROKEN, 801), Refusal(Obstacle.BROKEN, 801)),
     ],
 )

@@ -111,6 +111,6 @@ def failed(message: Failed) -> Refusal:
     """Return why a park has failed."""
     if message.state is State.BROKEN:
         return Refusal(Obstacle.BROKEN, message.code or None)
-    if message.step in (Step.THREAD, Step.BLOCK):
+    if message.step in (Step.THREAD, Step.BLOCK) and message.code:  # 0: it was called off
         return Refusal(Obstacle.NO_GATE)
     return Refusal(Obstacle.IN_USE)
