@@ -36,11 +36,11 @@ class Times:
     """Seconds of the CPU."""
 
     plain: list[float] = field(default_factory=list)
-    """Of each request that its own node decides: put into the snapshot, decided, recorded."""
+    """Seconds of each request that its own node decides: put into the snapshot, decided, recorded."""
     whole: list[float] = field(default_factory=list)
-    """Of each that another node serves: the same, and divided among nodes, with the promise of the worker."""
+    """Seconds of each that another node serves: the same, and divided among nodes, with the promise of the worker."""
     choice: list[float] = field(default_factory=list)
-    """Of these the choice of the other node."""
+    """Seconds of these that the choice of the other node took."""
 
     @property
     def chosen(self) -> float:

@@ -1,4 +1,4 @@
-"""What tasks print: lines in the log of their Dask worker, where ``client.get_worker_logs()`` finds them."""
+"""Output of tasks: lines in the log of their Dask worker, where ``client.get_worker_logs()`` finds them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class ClientTimes:
     def __init__(self, now: float) -> None:
         self._since: dict[int, float] = {}
         self._last = self._proved = now
-        """When a client was there for certain, and when a key was proved last."""
+        """The times at which a client was there for certain, and at which a key was proved last."""
 
     def made(self, connection: int, now: float) -> None:
         """Note a connection, of whomever."""

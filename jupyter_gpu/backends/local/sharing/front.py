@@ -47,7 +47,7 @@ for name in {(_NAMES[0], _NVML_NAMES[0])!r}:
 
 
 class Driver(NamedTuple):
-    """What the loader finds for programs: the driver, and NVML where a process can be parked."""
+    """The files that the loader finds for programs: the driver, and NVML where a process can be parked."""
 
     cuda: Path
     nvml: Path | None

@@ -7,7 +7,7 @@ from itertools import pairwise
 COMPLETED = 3
 """The state of a GPU that is registered with its fabric (`NVML_GPU_FABRIC_STATE_COMPLETED`)."""
 _CUTS = (0, 8, 12, 16, 20, 32)
-"""Where the parts of a uuid begin and end."""
+"""The places at which the parts of a uuid begin and end."""
 
 
 def word(cluster: bytes, clique: int, *, state: int, status: int) -> str | None:

@@ -11,7 +11,7 @@ MOST_BYTES = 1 << 50
 
 
 class Introduction:
-    """What a gate has said of itself so far. Nothing else is heard before it is complete, and none of it afterwards."""
+    """The words of a gate about itself so far. Nothing else is heard before all are said, none of them afterwards."""
 
     def __init__(self) -> None:
         self.hello: Hello | None = None
@@ -20,7 +20,7 @@ class Introduction:
         self.state: ProcessState | None = None
         """The state that it began with."""
         self.use = Use(True, False, 0, 0)
-        """What it told last; until then it counts as busy."""
+        """Its latest use; until then it counts as busy."""
 
     @property
     def complete(self) -> bool:

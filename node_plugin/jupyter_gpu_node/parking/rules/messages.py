@@ -96,7 +96,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the program does with its GPUs; comes when that changes."""
+    """The use that the program makes of its GPUs; comes when that changes."""
 
     busy: bool
     cell: bool

@@ -16,7 +16,7 @@ _BESIDE_LOCK = 10.0
 
 
 class Times(NamedTuple):
-    """What a park and a return take, as measured by default."""
+    """Times of a park and a return, as measured by default."""
 
     lock: float = 2.0
     """The lock waits so long for submitted work."""

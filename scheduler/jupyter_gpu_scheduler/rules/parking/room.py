@@ -25,7 +25,7 @@ class Candidate:
     """A bundle that may be parked for others, or is ordered to be."""
 
     uid: str
-    """Of its pod."""
+    """Its pod's."""
     parkable: Parkable
     ordered: bool
     """Whether it is ordered already."""
@@ -36,7 +36,7 @@ class Candidate:
 
     @property
     def order(self) -> Order:
-        """What is ordered, pods that are preemptible, owners above their guarantee, the longest rest, fewest bytes."""
+        """Order of choice: ordered ones, preemptible pods, owners above their guarantee, longest rest, fewest bytes."""
         each = self.parkable
         return (not self.ordered, not self.preemptible, not self.above, each.since, each.bytes, self.uid, each.bundle)
 

@@ -40,7 +40,7 @@ Bundle = tuple[GpuShare, ...]
 
 
 class ParkedPart(NamedTuple):
-    """What of a pod is parked, but for what it keeps as swapped."""
+    """The part of a pod that is parked, but for what it keeps as swapped."""
 
     away: frozenset[str]
     """UUIDs of the GPUs that nothing of the pod needs or has: they are closed, whatever ``allocated`` says."""

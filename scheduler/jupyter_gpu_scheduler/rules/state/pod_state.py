@@ -118,9 +118,9 @@ class PodState:
     lends_by_wish: bool = False
     """Whether its wish says if its whole GPUs may have guests: GPUs are lent, and no limit says it."""
     parkable: tuple[Parkable, ...] = ()
-    """What may be parked for other pods now, see `rules.parking.candidates`."""
+    """Bundles that may be parked for other pods now, see `rules.parking.candidates`."""
     parked: ParkedPart | None = field(init=False, default=None, repr=False, compare=False)
-    """What of it is parked; ``None``: nothing."""
+    """The part of it that is parked; ``None``: nothing."""
     wanted: Wish | None = field(init=False, repr=False, compare=False)
     """Its user's wish without what is parked and not needed; ``None`` where there is none."""
     rank: Rank = field(init=False, repr=False, compare=False)
