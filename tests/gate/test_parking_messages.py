@@ -34,7 +34,7 @@ def _read(data: bytes) -> str:
 
 
 def test_both_twins_take_the_same_messages(program: Path) -> None:
-    """What one of them refuses the other refuses, too."""
+    """Both refuse the same."""
     chance = random.Random(27)
     cases = [
         struct.pack("<BBHIQQQ", 1, kind, 0, 0, a, b, c)

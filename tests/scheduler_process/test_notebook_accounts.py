@@ -1,4 +1,4 @@
-"""What GPUs of other nodes cost is their notebook's user's: in the account, and in the counters of users."""
+"""The cost of GPUs of other nodes is their notebook's user's: in the account, and in the counters of users."""
 
 from __future__ import annotations
 

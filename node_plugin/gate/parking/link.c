@@ -37,7 +37,7 @@ static struct {
     unsigned char uuids[MOST_MAPS][16];
 } about;
 
-/* Of the thread alone. */
+/* The thread's alone. */
 static enum doing doing;
 static uint64_t order, parked_bytes; /* of the last park */
 static struct message waiting; /* came while a step was under way; kind 0: none */

@@ -7,7 +7,7 @@
 /* From now on calls of NVML return "timeout" at once. False: a thread is still starting NVML. */
 bool nvml_shut(void);
 void nvml_open(void);
-/* What the program had on the GPU is lost: calls return "unknown error" for ever. */
+/* The program's data on the GPU are lost: calls return "unknown error" for ever. */
 void nvml_lose(void);
 /* In a child of a process whose calls are shut: they return "uninitialized" for ever. */
 void nvml_fork(void);

@@ -127,5 +127,5 @@ int nvmlDeviceGetUtilizationRates(struct gpu *gpu, unsigned *to) {
 
 const char *nvmlErrorString(int result) { return result == UNINITIALIZED ? "Uninitialized" : "Invalid Argument"; }
 
-/* What no header names. */
+/* A function that no header names. */
 int standin_unlisted(void) { return 42; }

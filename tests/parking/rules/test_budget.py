@@ -29,7 +29,7 @@ PLENTY = NodeMemory(1 << 50, 1 << 50)
 def test_what_fits_leaves_room_everywhere(
     size: int, groups: list[GroupMemory], node: NodeMemory, booked: list[Booking]
 ) -> None:
-    """What is missing is what has to be freed, to the byte: with so much less it fits."""
+    """The missing bytes are those that have to be freed, to the byte: with so much less it fits."""
     lacks = missing(size, "a", groups, node, booked)
     coming = [one for one in booked if not one.charged]
     own = sum(one.size for one in coming if one.pod == "a")
@@ -64,7 +64,7 @@ def test_what_is_charged_is_counted_once() -> None:
 
 
 def test_size_of_a_process() -> None:
-    """What its driver reports, or what its gate counts and its contexts take; never less than the gate counts."""
+    """Its driver's bytes, or those that its gate counts and its contexts take; never less than the gate counts."""
     assert size_of(5 * MIB, 1) == 5 * MIB + FIRST_CONTEXT
     assert size_of(5 * MIB, 3) == 5 * MIB + FIRST_CONTEXT + 2 * FURTHER_CONTEXT
     assert size_of(0, 0) == FIRST_CONTEXT

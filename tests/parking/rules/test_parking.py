@@ -244,7 +244,7 @@ def test_scan_counts_only_if_it_began_with_the_gpus_denied(case: Case) -> None:
 
 
 def test_process_that_keeps_the_gpu_open_ends_the_order(case: Case) -> None:
-    """What was parked returns, and the process is named."""
+    """The parked ones return, and the process is named."""
     bundle, worker = case.until(Phase.CLOSING), Holder(9, "worker")
     assert bundle.scanned(1, [worker], 2) == []
     assert (bundle.phase, bundle.failure) == (Phase.OPENING, Refusal(Obstacle.NO_GATE, holders=(worker,)))
@@ -390,7 +390,7 @@ def test_connection_that_ended_in_a_park() -> None:
 
 
 def test_connection_that_ended_in_a_return(case: Case) -> None:
-    """What was lost with it is told again."""
+    """Its lost messages are told again."""
     bundle = case.until(Phase.RESTORING)
     assert case.says(ProcessState(State.PARKED, 7, GIB)) == [Send(ONE, BACK)]
     assert case.says(ProcessState(State.RETURNING, 7, GIB)) == []

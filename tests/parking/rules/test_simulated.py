@@ -84,7 +84,7 @@ def _barred(world: World, pod: Pod) -> bool:
 def test_never_two_owners_and_nothing_stuck(
     seed: int, processes: list[int], gpus: int, acts: list[tuple[Act, int, float]]
 ) -> None:
-    """What is needed and fits returns, what is not needed ends its orders, once nothing fails any more."""
+    """All that is needed and fits returns, and what is not needed ends its orders, once nothing fails any more."""
     world = _play(seed, processes, min(gpus, len(processes)), acts)
     world.settle()
     check_settled(world)

@@ -324,14 +324,14 @@ BEHIND = [
 def test_nobody_is_parked_for_what_is_kept_back(
     pods: list[PodState], fair: bool, expected: dict[str, list[int]]
 ) -> None:
-    """What a pod before it waits for, and nobody can make room for, would not be given to the one behind."""
+    """GPUs for which a pod before it waits, and nobody can make room for, would not be given to the one behind."""
     if fair:
         pods = [replace(each, standing=OwnerStanding(each.holds)) for each in pods]
     assert orders(node(2 if len(pods) > 3 else 1, pods)) == expected
 
 
 def test_gpu_that_vanished_is_parked_for_nobody() -> None:
-    """What is left of its bundle still makes room."""
+    """The rest of its bundle still makes room."""
     snapshot = node(inventory(2)[1:], [rests(pod("a", wants=1, has=[1]), 1), WAITS])
     assert orders(snapshot) == {"a": [1]}
 

@@ -1,4 +1,4 @@
-"""What is parked in the wish, the line, limits, accounts and the books: nothing, until a program needs it."""
+"""Parked GPUs in the wish, the line, limits, accounts and the books: nothing, until a program needs it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WISHES: dict[str, tuple[PodState, int]] = {
 
 @pytest.mark.parametrize(("state", "milli"), WISHES.values(), ids=WISHES.keys())
 def test_wish_leaves_out_what_is_parked(state: PodState, milli: int) -> None:
-    """What counts of a wish is what is attached and what is needed."""
+    """Attached and needed GPUs count of a wish, and no others."""
     assert state.wish
     assert state.wish.milli == milli == state.wished
 
@@ -239,7 +239,7 @@ def test_what_is_parked_never_takes_from_what_is_attached(
 
 
 def test_panel_says_parked_while_nothing_is_needed() -> None:
-    """What is decided fits what the panel computes of it."""
+    """The decision fits what the panel computes of it."""
     asleep = parked(pod("a", wants=1, has=[0], attaches=[]), away(0))
     (decision,) = decide(world(1, [asleep]), NODE)
     assert status(asleep.requested, decision.allocated, asleep.attached).phase is Phase.PARKED

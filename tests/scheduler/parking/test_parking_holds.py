@@ -1,4 +1,4 @@
-"""What must hold whatever users, nodes and writes do: never two owners, nothing stuck, bundles whole, no ping-pong."""
+"""Rules that hold whatever users, nodes and writes do: never two owners, nothing stuck, bundles whole, no ping-pong."""
 
 from __future__ import annotations
 

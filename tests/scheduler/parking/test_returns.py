@@ -1,4 +1,4 @@
-"""What comes back when a program needs it: each bundle as a whole, with its own GPUs, by the standing in the line."""
+"""Returns, when a program needs its GPUs: each bundle as a whole, with its own GPUs, by the standing in the line."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_a_bundle_waits_for_is_kept_back() -> None:
 
 
 def test_need_waits_with_a_ticket_and_its_reason() -> None:
-    """What is needed stands in line as any other wish."""
+    """A need stands in line as any other wish."""
     state = parked(pod("a", wants=1, has=[]), away(0, needed=True))
     snapshot = world(1, [state, pod("b", wants=1, has=[0])])
     (decision,) = decide(snapshot, NODE)
@@ -108,7 +108,7 @@ def test_need_waits_for_a_gpu_that_broke_or_vanished_and_keeps_nothing_back(gpus
 
 
 def test_need_waits_while_its_own_wish_forbids_its_gpu() -> None:
-    """Who wishes another model meanwhile gets none of the other model for what is parked, and keeps nothing back."""
+    """A pod that wishes another model meanwhile gets none of it for what is parked, and keeps nothing back."""
     gpus = inventory(2, models=["A100", "H100"])
     state = parked(pod("a", wants=1, has=[], ticket=1, model=("H100",)), away(0, needed=True))
     snapshot = world(gpus, [state, pod("b", wants=2, has=[], ticket=2)])
@@ -136,7 +136,7 @@ def test_need_waits_for_memory() -> None:
 
 
 def test_limit_of_a_model_holds_for_returns() -> None:
-    """What a limit of its model does not permit stays parked, and waits for the limit in no line."""
+    """A GPU that a limit of its model does not permit stays parked, and waits for the limit in no line."""
     gpus = inventory(2, models=["A100", "H100"])
     state = replace(parked(pod("a", wants=2, has=[1]), away(0, needed=True)), model_allowances=(("a100", 0),))
     (decision,) = decide(world(gpus, [state]), NODE)

@@ -68,7 +68,8 @@ def free_of(snapshot: ClusterSnapshot, node: str) -> tuple[int, ...]:
     answers: dict[str, tuple[int, ...]] = snapshot.memo("free")
     found = answers.get(node)
     if found is None:
-        found = answers[node] = snapshot.all_free(node)
+        gpus = snapshot.gpus(node) or ()
+        found = answers[node] = tuple(snapshot.free(gpu.uuid, node) for gpu in gpus)
     return found
 
 

@@ -365,18 +365,11 @@ class ClusterSnapshot:
 
     def free(self, uuid: str, node: str | None = None) -> int:
         """Return the free milli of a GPU; 0 where records contradict each other and more than all is held."""
-        return max(0, MILLI_PER_GPU - sum(self.holders(uuid, node).values()))
-
-    def all_free(self, node: str) -> tuple[int, ...]:
-        """Return the free milli of each GPU of a known node, by index."""
-        found, pods = [], self._pods
-        for gpu in self._nodes[node].gpus:
-            left = MILLI_PER_GPU
-            for uid, milli in self._holders.get(gpu.uuid, _NO_HOLDERS).items():
-                if pods[uid].node == node:
-                    left -= milli
-            found.append(max(0, left))
-        return tuple(found)
+        left = MILLI_PER_GPU
+        for uid, milli in self._holders.get(uuid, _NO_HOLDERS).items():  # as `holders`, with nothing made: asked often
+            if node is None or self._pods[uid].node == node:
+                left -= milli
+        return max(0, left)
 
     @property
     def recorded_memory(self) -> Set[str]:
