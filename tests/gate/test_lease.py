@@ -203,12 +203,15 @@ def test_program_is_not_held_back_if_its_gpu_idles_for_that(place: Place) -> Non
 def test_program_that_idles_by_itself_is_held_back_as_usual(place: Place) -> None:
     """A program that launches one and waits for it would idle as well if nothing was held back."""
     alone, two = ("kernels:1:2000", "sync"), ("kernels:2:2000", "sync")
-    more = 30 * (*(8 * alone), *two)
-    with place.stub() as stub, place.run("dlsym", *more) as program:
+    more = 1_000 * (*(24 * alone), *two)
+
+    def is_held_back(span: list[tuple[Work, Work]]) -> bool:
+        return sum(_early(*pair) for pair in span) <= 3  # of 10 second ones
+
+    with place.stub() as stub, place.run("dlsym", *more):
         stub.keep_granting(600_000_000)
-        program.lines()
-        (span,) = _spans(place, 279)
-        assert sum(_early(*pair) for pair in span) <= 8  # of 28 second ones
+        # a machine that is busy with others may well make this program late for its second launches
+        until(lambda: any(map(is_held_back, _spans(place, 260))), "second launches to be held back")
 
 
 def test_long_kernel_is_waited_for_and_reported(place: Place) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_gpu.remote.rules.client_times import PROOF, ClientTimes
@@ -37,6 +37,7 @@ def test_time_for_a_proof() -> None:
     assert PROOF * 1000 > pinned.HANDSHAKE
 
 
+@example([(0, 5), (4, 5), (4, 5)])  # the first comes as the kernel starts
 @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, pinned.HANDSHAKE / 1000)), max_size=200))
 def test_strangers_are_no_clients(visits: list[tuple[float, float]]) -> None:
     """However many connect, and whenever: the kernel counts as alone but for the time of the last proofs."""
@@ -49,4 +50,4 @@ def test_strangers_are_no_clients(visits: list[tuple[float, float]]) -> None:
         there = [one for one in there if one[0] > now]
         times.made(number, now)
         there.append((now + stay, number))
-        assert now - most <= times.alone(now) <= now
+        assert now - most - 1e-6 <= times.alone(now) <= now

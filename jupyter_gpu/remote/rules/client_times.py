@@ -8,6 +8,8 @@ comes again and again keeps no kernel.
 
 from __future__ import annotations
 
+import math
+
 PROOF = 6.0
 """Seconds after which a connection has proved its key: ZeroMQ ends those that did not within five."""
 
@@ -17,8 +19,10 @@ class ClientTimes:
 
     def __init__(self, now: float) -> None:
         self._since: dict[int, float] = {}
-        self._last = self._proved = now
-        """The times at which a client was there for certain, and at which a key was proved last."""
+        self._last = now
+        """The last time at which a client was there for certain; the kernel's start counts as one."""
+        self._proved = -math.inf
+        """The time at which a key was proved last."""
 
     def made(self, connection: int, now: float) -> None:
         """Note a connection, of whomever."""
