@@ -403,15 +403,20 @@ say(back())
 def test_thread_that_waited_for_a_lease_asks_again_at_once(place: Place, env: dict[str, str]) -> None:
     """The one before was still being given back when the process was parked."""
     text = f"""{CALLS}
-slow, work = kernel("work_us200000"), kernel("work_us1000")
+slow, work = kernel("work_us1000000"), kernel("work_us1000")
+entered = []
 def works():
     call("cuCtxSetCurrent", context)
+    entered.append(threading.get_native_id())
     launch(work)
+def waits():
+    time.sleep(0.01)
+    with open(f"/proc/self/task/{{entered[0]}}/stat") as file: return file.read().rpartition(")")[2].split()[0] == "S"
 launch(slow)
 say("launched")
 input()
 threading.Thread(target=works).start()
-time.sleep(0.05)
+while not entered or not all(waits() for _ in range(5)): time.sleep(0.001)
 say(park())
 begin = time.monotonic()
 say(back())
