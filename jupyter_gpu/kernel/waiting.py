@@ -146,7 +146,8 @@ def raise_refusal(view: View) -> None:
     """Raise if ``view`` says that the request cannot be fulfilled, or not before a limit is raised."""
     now = view.status
     if now.phase is Phase.DEGRADED:
-        raise Unhealthy(gpus=[item.gpu.uuid for item in view.gpus if item.state is GpuState.UNHEALTHY])
+        own = [item.gpu.uuid for item in view.gpus if item.state is GpuState.UNHEALTHY]
+        raise Unhealthy(gpus=[*own, *(share.uuid for worker in view.workers for share in worker.unhealthy)])
     if now.limited and view.user_limit:
         from jupyter_gpu.model.limit_words import unfulfilled
 

@@ -18,7 +18,11 @@ MAX_COMPUTE = 10**9
 """Billions of operations a second: what is above makes no sense."""
 
 read_uuid = strict.text(96)
-read_health = strict.label(512)
+MAX_HEALTH = 512
+"""Most letters of the reason for which a GPU is not healthy."""
+read_health = strict.label(MAX_HEALTH)
+NO_REASON = "The node gives no reason."
+"""Words for a GPU that is not healthy where nothing says why."""
 read_command = strict.label(256)
 read_vendor = strict.text(32)
 read_minor = strict.integer(0, 2**20 - 1)  # Linux keeps 12 bits of major and 20 of minor
@@ -100,7 +104,7 @@ class Gpu:
         optional = {
             "device": str(self.device) if self.device else None,
             "path": self.path or None,
-            "health": strict.printable(self.health, 512) if self.health else None,
+            "health": strict.printable(self.health, MAX_HEALTH) if self.health else None,
             "numa": self.numa,
             "island": self.island,
             "switch": self.switch,

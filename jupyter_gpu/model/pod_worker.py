@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from . import strict
-from .gpu import MAX_GPUS, GpuShare, total
+from .gpu import MAX_GPUS, MAX_HEALTH, GpuShare, read_health, total
 from .gpu_kind import GpuKind, read_gpu_kinds
 from .message import gettext
 from .quantity import MAX_MILLI
@@ -65,6 +65,13 @@ class PodWorker(NamedTuple):
     """Microseconds from a question to its answer."""
     kinds: tuple[GpuKind, ...] = ()
     """The kinds of ``gpus``, in their order; empty while they are not known."""
+    health: tuple[str, ...] = ()
+    """The reason for which each of ``gpus`` does not work, in their order; "": it works. Empty: all work."""
+
+    @property
+    def unhealthy(self) -> tuple[GpuShare, ...]:
+        """The shares of GPUs that stopped working."""
+        return tuple(share for share, health in zip(self.gpus, self.health, strict=False) if health)
 
     @property
     def held(self) -> int:
@@ -105,13 +112,14 @@ class PodWorker(NamedTuple):
             "roundTrip": self.round_trip,
             "kinds": [kind.to_json() for kind in self.kinds] or None,
         }
+        health = self.health or [""] * len(self.gpus)
         return {
             "id": self.id,
             "node": self.node,
             "relation": self.relation.value,
             "stage": self.stage.value,
             "milli": self.milli,
-            "gpus": [share.to_json() for share in self.gpus],
+            "gpus": [_gpu_json(*one) for one in zip(self.gpus, health, strict=True)],
             **strict.without_none(body),
         }
 
@@ -120,6 +128,7 @@ class PodWorker(NamedTuple):
         """Read and check the JSON; raises `FieldError`."""
         body = strict.an_object(value, key)
         gpus = strict.required(body, "gpus", _read_shares)
+        health = strict.required(body, "gpus", strict.list_of(_read_health, MAX_GPUS))
         kinds = strict.optional(body, "kinds", read_gpu_kinds) or ()
         if kinds and len(kinds) != len(gpus):
             raise strict.FieldError(gettext("'kinds' must have one kind for each of 'gpus'."), "kinds")
@@ -135,7 +144,16 @@ class PodWorker(NamedTuple):
             shipped=strict.optional(body, "shipped", _read_count),
             round_trip=strict.optional(body, "roundTrip", _read_count),
             kinds=kinds,
+            health=health if any(health) else (),
         )
+
+
+def _gpu_json(share: GpuShare, health: str) -> dict[str, Any]:
+    return {**share.to_json(), **({"health": strict.printable(health, MAX_HEALTH)} if health else {})}
+
+
+def _read_health(value: Any, key: str) -> str:
+    return strict.optional(strict.an_object(value, key), "health", read_health) or ""
 
 
 read_workers = strict.list_of(PodWorker.from_json, MAX_WORKERS)
@@ -157,6 +175,16 @@ def _worker(part: WorkerPart, status: WorkerStatus | None) -> PodWorker:
     if part.ready and stage not in (Stage.REFUSED, Stage.FAILED):
         stage = Stage.READY
     message = status.message if status and stage is not Stage.READY else ""
+    reasons = {gpu.uuid: gpu.health for gpu in part.unhealthy}
+    health = tuple(reasons.get(share.uuid, "") for share in part.attached)
     return PodWorker(
-        part.id, part.node, part.relation, stage, part.milli, part.attached, message, idle_since=part.idle_since
+        part.id,
+        part.node,
+        part.relation,
+        stage,
+        part.milli,
+        part.attached,
+        message,
+        idle_since=part.idle_since,
+        health=health if any(health) else (),
     )

@@ -11,6 +11,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING
 
 from .annotations import Reason
+from .gpu import total
 from .quantity import EXACT_POSITIONS, MILLI_PER_GPU, count_gpus, format_gpus
 from .status import Phase
 from .view import GpuState, PodGpu, View
@@ -64,7 +65,7 @@ def _parked(view: View, now: float | None, zone: tzinfo | None) -> list[str]:
 def _now(view: View) -> str:
     now = view.status
     if now.phase is Phase.DEGRADED:
-        return _broken(_in_state(view, GpuState.UNHEALTHY))
+        return _broken(_in_state(view, GpuState.UNHEALTHY), view.workers)
     if view.total == 0:
         return "no GPU here"
     if now.phase is Phase.REFUSED:
@@ -116,9 +117,13 @@ def _on(worker: PodWorker, milli: int) -> str:
     return f"{count_gpus(milli)} on {worker.node}"
 
 
-def _broken(gpus: Sequence[PodGpu]) -> str:
-    advice = "give them back and ask again to get others" if len(gpus) > 1 else "give it back and ask again for another"
-    return f"{_names(gpus)} stopped working: {advice}"
+def _broken(gpus: Sequence[PodGpu], workers: Sequence[PodWorker]) -> str:
+    away = [worker for worker in workers if worker.unhealthy]
+    count = len(gpus) + sum(len(worker.unhealthy) for worker in away)
+    names = [_names(gpus)] if gpus or not away else []
+    which = _join([*names, *(_on(worker, total(worker.unhealthy)) for worker in away)])
+    advice = "give them back and ask again to get others" if count > 1 else "give it back and ask again for another"
+    return f"{which} stopped working: {advice}"
 
 
 def _refused(view: View) -> str:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from . import strict
 from .annotations import SERVICE, WORKER, WORKER_STATUS, decode
-from .gpu import MAX_GPUS, DrainingShare, GpuShare
+from .gpu import MAX_GPUS, MAX_HEALTH, DrainingShare, GpuShare, read_health, read_uuid
 from .gpu_kind import GpuKind, read_gpu_kinds
 from .quantity import MAX_MILLI
 
@@ -106,6 +106,27 @@ def _distinct(key: str, names: Sequence[str], what: str) -> None:
         raise strict.FieldError(f"{key!r} names a {what} twice.", key)
 
 
+class UnhealthyGpu(NamedTuple):
+    """A GPU that does not work any more."""
+
+    uuid: str
+    health: str
+    """The reason, in plain words."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return ``{"uuid", "health"}``."""
+        return {"uuid": self.uuid, "health": strict.printable(self.health, MAX_HEALTH)}
+
+    @classmethod
+    def from_json(cls, value: Any, key: str = "unhealthy") -> UnhealthyGpu:
+        """Read and check the JSON; raises `FieldError`."""
+        body = strict.an_object(value, key)
+        return cls(strict.required(body, "uuid", read_uuid), strict.required(body, "health", read_health))
+
+
+_read_unhealthy = strict.list_of(UnhealthyGpu.from_json, MAX_GPUS)
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerPart:
     """One worker of a notebook, and the part of its wish that the worker's node serves."""
@@ -133,11 +154,13 @@ class WorkerPart:
     """Number of changes of the worker's key or address."""
     draining: tuple[DrainingShare, ...] = ()
     """Shares that it gave back, and that programs still have open."""
+    unhealthy: tuple[UnhealthyGpu, ...] = ()
+    """GPUs that stopped working, of those that it has and is to keep."""
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     _KNOWN = (
         *("id", "node", "milli", "relation", "pod", "uid", "address", "port", "key", "attached"),
-        *("idleSince", "revision", "draining"),
+        *("idleSince", "revision", "draining", "unhealthy"),
     )
 
     @property
@@ -161,6 +184,7 @@ class WorkerPart:
             "idleSince": self.idle_since,
             "revision": self.revision or None,
             "draining": [share.to_json() for share in self.draining] or None,
+            "unhealthy": [gpu.to_json() for gpu in self.unhealthy] or None,
         }
         return {**strict.without_none(body), **self.extra}
 
@@ -170,6 +194,8 @@ class WorkerPart:
         body = strict.an_object(value, key)
         attached = strict.optional(body, "attached", _read_shares) or ()
         _distinct("attached", [share.uuid for share in attached], "GPU")
+        unhealthy = strict.optional(body, "unhealthy", _read_unhealthy) or ()
+        _distinct("unhealthy", [gpu.uuid for gpu in unhealthy], "GPU")
         return cls(
             id=strict.required(body, "id", read_worker_id),
             node=strict.required(body, "node", _read_name),
@@ -184,6 +210,7 @@ class WorkerPart:
             idle_since=strict.optional(body, "idleSince", strict.read_time),
             revision=strict.optional(body, "revision", _read_count) or 0,
             draining=strict.optional(body, "draining", _read_draining) or (),
+            unhealthy=unhealthy,
             extra=strict.unknown(body, cls._KNOWN),
         )
 

@@ -4,7 +4,7 @@ The rules, first that applies:
 
 | phase       | when                                                                     |
 |-------------|--------------------------------------------------------------------------|
-| `Degraded`  | a GPU of the pod is not healthy                                          |
+| `Degraded`  | a GPU of the pod, or of a worker of it, is not healthy                   |
 | `Refused`   | the scheduler answered Infeasible, or LimitExceeded without a user limit |
 | `Pending`   | the scheduler has not seen the wish yet                                  |
 | `Attaching` | allocated, but not yet attached; `Draining`: other pods use its memory   |
@@ -101,7 +101,7 @@ def _phase(
     wanted = requested.milli if requested else 0
     granted = {share.uuid: share.milli for share in allocated.shares} if allocated else {}
     usable = {share.uuid: share.milli for share in attached.shares} if attached else {}
-    if attached and attached.reason is Reason.UNHEALTHY:
+    if (attached and attached.reason is Reason.UNHEALTHY) or any(worker.unhealthy for worker in workers):
         return Phase.DEGRADED, Reason.UNHEALTHY
     # Any other generation, not only a later one: a wish written by hand has generation 0, whatever came before.
     if requested and (allocated is None or allocated.observed_generation != requested.generation):

@@ -232,8 +232,9 @@ class View:
 
     @property
     def together(self) -> int:
-        """Milli that one process can use: the most that is attached on one node."""
-        return max(self.here, *(worker.usable for worker in self.workers)) if self.workers else self.here
+        """Milli that one process can use: the most that is attached on one node, and works."""
+        broken = sum(item.milli for item in self.gpus if item.state is GpuState.UNHEALTHY)
+        return max(0, self.here - broken, *(worker.usable - total(worker.unhealthy) for worker in self.workers))
 
     @property
     def here(self) -> int:

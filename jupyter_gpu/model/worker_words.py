@@ -33,6 +33,8 @@ def state(worker: PodWorker) -> str:
     """Say in a few words what it does now."""
     if worker.stage in _STATES:
         return _STATES[worker.stage]
+    if worker.unhealthy:
+        return "Not working"
     if worker.leaving:
         return "Giving back"
     if worker.missing:

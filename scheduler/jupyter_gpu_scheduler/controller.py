@@ -326,14 +326,16 @@ class Controller:
             self._apply((Decision(uid, state.allocated),), "reason")
 
     def _report_broken(self, node: str) -> None:
-        """Publish an Event for each pod that has a GPU which stopped working."""
+        """Publish an Event for each pod that has a GPU which stopped working, also if a worker has it for the pod."""
         known = self._cache.node(node)
         broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._reported_broken.get(node, frozenset()):
             for uid in self._snapshot.holders(uuid, node):
                 if state := self._snapshot.pod(uid):
                     text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
-                    self._recorder.event(pod_reference(state), "Warning", "GpusUnhealthy", text)
+                    about = (state, self._snapshot.pod(state.notebook) if state.notebook else None)
+                    for pod in filter(None, about):
+                        self._recorder.event(pod_reference(pod), "Warning", "GpusUnhealthy", text)
         if broken:
             self._reported_broken[node] = frozenset(broken)
         else:

@@ -23,6 +23,7 @@ from jupyter_gpu_scheduler.rules.pairs.workers import (
     WorkerPod,
     accepted,
     as_worker,
+    broken,
     ends_at,
     moved,
     own_part,
@@ -326,7 +327,8 @@ class Notebooks:
             if worker and worker.remote and state:
                 has = worker.state.attached or Attached(0)
                 facts = (worker.remote.address, worker.remote.peer, has.shares, bool(state.holds), has.draining)
-                pods[name] = WorkerPod(state.name, uid, *facts)
+                gpus = self._snapshot.gpus(state.node) or ()
+                pods[name] = WorkerPod(state.name, uid, *facts, unhealthy=broken(state, gpus))
         generation = asked.generation if asked else before.generation
         return settled(before, generation, pods, remote.told, now=self._now(), grace=self._grace)
 

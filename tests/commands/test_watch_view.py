@@ -64,6 +64,8 @@ def test_figures_of_a_worker_are_shown() -> None:
     assert lines("t", "c", view, sample, "", Style(100))[-1] == (
         "       GPU 1: 50 %, 1 KiB sent there and back, answers in 0.5 ms"
     )
+    broken = replace(BARE, workers=(worker._replace(health=("", "Xid 79")),))
+    assert lines("t", "c", broken, None, "", Style(100))[-1] == "       GPU 1: Xid 79"
 
 
 def test_limit_of_the_user_is_shown() -> None:

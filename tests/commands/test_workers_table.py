@@ -24,6 +24,9 @@ def test_each_worker_has_a_line() -> None:
     assert shown[0].startswith("w1  n       ")
     assert shown[2].startswith("w2  node33  ")
     assert len(shown) == 3
+    broken = list(lines(VIEWS["degraded, a GPU of another node stopped working"]))
+    assert "Not working" in broken[0]
+    assert broken[1:] == ["    Xid 79: it fell off the bus."]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from jupyter_gpu.model.service import (
     Peer,
     Relation,
     Service,
+    UnhealthyGpu,
     WorkerIdentity,
     WorkerPart,
     WorkerService,
@@ -208,12 +209,15 @@ _parts = st.builds(
     key=st.just("") | public_keys,
     draining=st.lists(draining, max_size=2).map(tuple),
     attached=distinct(shares),
+    unhealthy=st.lists(st.builds(UnhealthyGpu, uuids, names(512)), max_size=2, unique_by=lambda gpu: gpu.uuid).map(
+        tuple
+    ),
     idle_since=times,
     revision=generations,
     extra=extras(
         (
             *("id", "node", "milli", "relation", "pod", "uid", "address", "port", "key", "attached"),
-            *("idleSince", "revision", "draining"),
+            *("idleSince", "revision", "draining", "unhealthy"),
         )
     ),
 )
@@ -310,13 +314,19 @@ _pod_workers = st.builds(
 )
 
 
+def _with_health(worker: PodWorker) -> st.SearchStrategy[PodWorker]:
+    count = len(worker.gpus)
+    some = st.lists(st.just("") | names(512), min_size=count, max_size=count).filter(any).map(tuple)
+    return st.just(worker) | some.map(lambda found: worker._replace(health=found)) if count else st.just(worker)
+
+
 def _with_kinds(worker: PodWorker) -> st.SearchStrategy[PodWorker]:
     count = len(worker.gpus)
     known = st.lists(gpu_kinds, min_size=count, max_size=count).map(lambda found: worker._replace(kinds=tuple(found)))
     return st.just(worker) | known
 
 
-pod_workers = _pod_workers.flatmap(_with_kinds)
+pod_workers = _pod_workers.flatmap(_with_kinds).flatmap(_with_health)
 views = st.builds(
     View,
     instance=names(64),

@@ -50,6 +50,19 @@ def test_any_field_is_read_or_refused(worker: PodWorker, key: str, value: object
     assert field
 
 
+def test_gpu_that_stopped_working_is_one_that_the_worker_has() -> None:
+    """With its reason, in the order of the GPUs; what ``service`` says of others counts for nothing."""
+    shares = [A.to_json(), B.to_json()]
+    broken = [{"uuid": uuid, "health": health} for uuid, health in (("GPU-b", "gone"), ("GPU-c", "gone, too"))]
+    worker = one(None, attached=shares, unhealthy=broken)
+    assert (worker.health, worker.unhealthy, worker.usable) == (("", "gone"), (B,), 1500)
+    assert worker.to_json()["gpus"] == [A.to_json(), {**B.to_json(), "health": "gone"}]
+    (nameless,) = one(None, attached=shares, unhealthy=[{"uuid": "GPU-a", "health": ""}]).unhealthy
+    assert nameless == A, "no reason is known, and it is broken"
+    works = one(None, attached=shares, unhealthy=broken[1:])
+    assert (works.health, works.unhealthy) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("state", "reachable", "stage"),
     [

@@ -221,6 +221,8 @@ def test_broken_gpu_comes_before_other_phases() -> None:
     for wish, decision in product((None, Requested(NEW, Wish(2000))), (None, Allocated(NEW, (A,), Reason.INFEASIBLE))):
         now = status(wish, decision, broken)
         assert (now.phase, now.reason) == (Phase.DEGRADED, Reason.UNHEALTHY)
+        now = status(wish, decision, None, [far(1000), far(1000, B)._replace(health=("broken",))])
+        assert (now.phase, now.reason) == (Phase.DEGRADED, Reason.UNHEALTHY), "also of a worker"
 
 
 @given(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,9 +39,14 @@ def test_computed_fields_are_not_believed(view: View) -> None:
 
 @given(any_.views)
 def test_what_one_process_can_use(view: View) -> None:
-    """The amount on one node is never more than all that is attached, and all of it without workers."""
+    """The amount that works on one node is never more than all that is attached, and all of it if nothing is broken."""
     workers = [worker.usable for worker in view.workers]
-    assert view.together == max([view.here, *workers])
+    assert view.together <= max([view.here, *workers])
+    gpus = tuple(gpu for gpu in view.gpus if gpu.state is not GpuState.UNHEALTHY)
+    works = replace(view, gpus=gpus, workers=tuple(worker._replace(health=()) for worker in view.workers))
+    assert works.together == max([view.here, *workers])
+    broken = [worker._replace(health=("broken",) * len(worker.gpus)) for worker in view.workers]
+    assert replace(works, workers=tuple(broken), attached=None).together == 0
     assert view.here + sum(workers) == view.status.attached
 
 

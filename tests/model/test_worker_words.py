@@ -29,6 +29,8 @@ def test_worker_that_runs(milli: int, gpus: tuple[GpuShare, ...], words: str, mu
     """It says what becomes of its GPUs."""
     worker = READY._replace(milli=milli, gpus=gpus)
     assert (state(worker), amount(worker), distance(worker)) == (words, much, "Other node, same switch")
+    broken = worker._replace(health=tuple("broken" for _ in gpus))
+    assert (state(broken), amount(broken)) == ("Not working" if gpus else words, much)
 
 
 @given(any_.pod_workers)

@@ -175,6 +175,16 @@ def test_kept_on_another_node(after: PodWorker, kept: bool) -> None:
     assert is_kept(given, replace(seen((D, 1000)), workers=(after,)), "w1") is kept
 
 
+def test_broken_gpu_of_another_node_serves_no_call() -> None:
+    """As one of the own node: it is given to no kernel, and none that was given it is kept."""
+    whole = worker("w1", 1000, 1000)
+    given, after = usable(replace(seen(), workers=(whole,)), "w1"), whole._replace(health=("", "broken"))
+    view = replace(seen(), workers=(after,))
+    assert milli_of(usable(view, "w1")) == 1000
+    assert not is_kept(given, view, "w1")
+    assert choice(view, 2000) is None
+
+
 def test_turns() -> None:
     """One GPU serves one call at a time, in the order of the calls; a place has so many kernels."""
     one, two, both = (frozenset((f"GPU-{n}", 1000) for n in numbers) for numbers in ((1,), (2,), (1, 2)))

@@ -114,6 +114,7 @@ def _worker(worker: PodWorker, sample: Sample | None) -> list[list[StyledText]]:
     ]
     if figures := ", ".join([*busy, *filter(None, [traffic(worker)])]):
         rows.append([StyledText(f"       {figures}", "dim")])
+    rows += ([StyledText(f"       GPU {number}: {text}", "alarm")] for number, text in enumerate(worker.health) if text)
     return rows
 
 

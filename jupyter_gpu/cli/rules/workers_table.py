@@ -1,4 +1,4 @@
-"""The text of ``jupyter gpu workers``: a line for each worker, with Kubernetes' words below. Pure."""
+"""The text of ``jupyter gpu workers``: a line for each worker; below it, what Kubernetes says or what broke. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def lines(view: View) -> Iterator[str]:
     widths = [max(map(len, column)) for column in columns]
     for worker, row in zip(view.workers, zip(*columns, strict=True), strict=True):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        if worker.message:
-            yield f"{' ' * (widths[0] + 2)}{worker.message}"
+        for text in filter(None, (worker.message, *worker.health)):
+            yield f"{' ' * (widths[0] + 2)}{text}"
 
 
 def _none(elsewhere: int | None) -> str:

@@ -146,15 +146,16 @@ def gpus(milli: int) -> int | float:
 def devices(view: View) -> tuple[GpuDevice, ...]:
     """List the GPUs of ``view`` that can be used: those of this node by index, then those of others."""
     usable = sorted((item for item in view.gpus if item.state is GpuState.ATTACHED), key=lambda item: item.gpu.index)
-    remote = (one for worker in view.workers if worker.usable for one in _remote(worker))
+    remote = (one for worker in view.workers if worker.usable for one, health in _remote(worker) if not health)
     return (*(_device(item) for item in usable), *remote)
 
 
-def _remote(worker: PodWorker) -> Iterator[GpuDevice]:
-    for index, gpu in enumerate(worker.gpus):
+def _remote(worker: PodWorker) -> Iterator[tuple[GpuDevice, str]]:
+    """Yield each GPU of a worker, with the reason for which it does not work."""
+    for index, (gpu, health) in enumerate(zip(worker.gpus, worker.health or [""] * len(worker.gpus), strict=True)):
         whole = gpu.milli == MILLI_PER_GPU
         model, memory = (worker.kinds[index].model, worker.kinds[index].memory) if worker.kinds else ("", 0)
-        yield GpuDevice(gpu.uuid, index, model, memory, gpu.milli, exclusive=whole, path="", node=worker.node)
+        yield GpuDevice(gpu.uuid, index, model, memory, gpu.milli, exclusive=whole, path="", node=worker.node), health
 
 
 def _device(item: PodGpu) -> GpuDevice:
@@ -174,10 +175,11 @@ def _rows(view: View, now: float) -> list[tuple[str, ...]]:
 def _remote_rows(worker: PodWorker) -> Iterator[tuple[str, ...]]:
     from jupyter_gpu.model.worker_words import state  # most servers have no workers
 
-    for gpu in _remote(worker):
+    for gpu, health in _remote(worker):
         part = "exclusive" if gpu.exclusive else f"{format_gpus(gpu.milli)} of it"
+        now = GpuState.UNHEALTHY if health else "" if worker.usable else state(worker).lower()
         memory = format_bytes(gpu.memory) if gpu.memory else ""
-        yield gpu.name, gpu.model, memory, part if worker.usable else f"{part}, {state(worker).lower()}", gpu.uuid
+        yield gpu.name, gpu.model, memory, f"{part}, {now}" if now else part, gpu.uuid
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:

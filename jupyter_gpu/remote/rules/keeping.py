@@ -46,7 +46,8 @@ def usable(view: View, place: str = HERE) -> Gpus:
     if place == HERE:
         return frozenset((item.gpu.uuid, item.milli) for item in view.gpus if item.state is GpuState.ATTACHED)
     found = next((worker for worker in view.workers if worker.id == place and worker.usable), None)
-    return frozenset((share.uuid, share.milli) for share in found.gpus) if found else frozenset()
+    broken = {share.uuid for share in found.unhealthy} if found else ()
+    return frozenset((one.uuid, one.milli) for one in found.gpus if one.uuid not in broken) if found else frozenset()
 
 
 def places(view: View) -> tuple[str, ...]:

@@ -125,6 +125,8 @@ export type Stage = (typeof STAGES)[number];
 export interface IRemoteGpu {
   readonly uuid: string;
   readonly milli: number;
+  /** Why it does not work. Absent: it does. */
+  readonly health?: string;
 }
 
 /** A worker of this server on another node, and the GPUs there: one card in the panel. */
@@ -291,7 +293,7 @@ const worker = record<IWorker>({
   relation: oneOf(...RELATIONS),
   stage: oneOf(...STAGES),
   milli,
-  gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: share }), MAX_GPUS),
+  gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: share, health: maybe(text(512)) }), MAX_GPUS),
   message: maybe(text(1024), ''),
   shipped: nullable(count),
   roundTrip: nullable(count),

@@ -90,6 +90,7 @@ function RemoteGpu({ gpu, kind, number, model, trans }: IRemoteGpuProps): React.
           <span>{words.memory(load, kind, trans)}</span>
         </p>
       )}
+      {gpu.health && <p className="jp-gpu-Card-health">{gpu.health}</p>}
     </>
   );
 }

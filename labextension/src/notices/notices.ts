@@ -3,7 +3,7 @@
  *
  * The user's own changes cause no notice: a wait whose request was changed is dropped.
  */
-import { IView } from '../api/view';
+import { IGpu, IView } from '../api/view';
 
 /** A wait for GPUs. */
 interface IWait {
@@ -49,7 +49,7 @@ export function follow(
   const add = (kind: Kind, about: string, waited = 0) =>
     notices.push({ kind, id: [view.instance, kind, about].join(' '), waited });
 
-  for (const { uuid, state } of view.gpus) {
+  for (const { uuid, state } of states(view)) {
     if (state === 'unhealthy' && known?.working.has(uuid)) {
       add('lost', `${uuid} ${view.version}`);
     }
@@ -100,6 +100,18 @@ function next(wait: IWait | null, view: IView, now: number): IWait | null {
   return view.settled ? null : same; // such as attaching new GPUs
 }
 
+type IKnown = Pick<IGpu, 'uuid' | 'state'>;
+
+/** The state of each GPU, of this node and of others. */
+function states({ gpus, workers }: IView): readonly IKnown[] {
+  const away = workers.flatMap(worker => worker.gpus);
+  const known = away.map(
+    ({ uuid, health }): IKnown => ({ uuid, state: health ? 'unhealthy' : 'attached' })
+  );
+  return [...gpus, ...known];
+}
+
 function working(view: IView): ReadonlySet<string> {
-  return new Set(view.gpus.filter(gpu => gpu.state === 'attached').map(gpu => gpu.uuid));
+  const found = states(view).filter(({ state }) => state === 'attached');
+  return new Set(found.map(({ uuid }) => uuid));
 }

@@ -12,17 +12,19 @@ export function speak(): void {
   learn(RemoteSentence);
 }
 
-const held = (worker: IWorker) => worker.gpus.reduce((sum, { milli }) => sum + milli, 0);
+/** Milli of GPUs; a guest has none. */
+const milli = (gpus: readonly Pick<IGpu, 'milli' | 'guest'>[]) =>
+  gpus.reduce((total, gpu) => total + (gpu.guest ? 0 : gpu.milli), 0);
+
+const held = (worker: IWorker) => milli(worker.gpus);
 const usable = (worker: IWorker) => (worker.stage === 'ready' ? held(worker) : 0);
 const missing = (worker: IWorker) => Math.max(0, worker.milli - usable(worker));
 const leaving = (worker: IWorker) => Math.max(0, held(worker) - worker.milli);
+const broken = (worker: IWorker) => worker.gpus.filter(({ health }) => health);
 const isHindered = ({ stage }: IWorker) => stage === 'refused' || stage === 'failed';
 
 const sum = (workers: readonly IWorker[], amount: (worker: IWorker) => number) =>
   workers.reduce((total, worker) => total + amount(worker), 0);
-
-const milli = (gpus: readonly IGpu[]) =>
-  gpus.reduce((total, gpu) => total + (gpu.guest ? 0 : gpu.milli), 0);
 
 class RemoteSentence extends Sentence {
   protected back(): string[] {
@@ -81,6 +83,14 @@ class RemoteSentence extends Sentence {
 
   private away(returning: boolean): readonly IGpu[] {
     return this.view.gpus.filter(gpu => isAway(gpu) && !!gpu.returning === returning);
+  }
+
+  protected broken(): [string, number] {
+    const [own, count] = super.broken();
+    const away = this.view.workers.filter(worker => broken(worker).length);
+    const said = away.map(worker => this.on([worker], () => milli(broken(worker))));
+    const names = said.length ? join([...(count ? [own] : []), ...said], this.trans) : own;
+    return [names, count + away.flatMap(broken).length];
   }
 
   private leaving(): string[] {

@@ -28,13 +28,15 @@ export function look(worker: IWorker): GpuState | null {
     case 'failed':
       return 'unhealthy';
     case 'ready':
-      return held > worker.milli
-        ? 'draining'
-        : held < worker.milli
-          ? 'attaching'
-          : held
-            ? 'attached'
-            : null;
+      return worker.gpus.some(({ health }) => health)
+        ? 'unhealthy'
+        : held > worker.milli
+          ? 'draining'
+          : held < worker.milli
+            ? 'attaching'
+            : held
+              ? 'attached'
+              : null;
     default:
       return 'attaching';
   }
@@ -61,6 +63,8 @@ export function stage(worker: IWorker, trans: TranslationBundle): string {
       return trans.__('Giving back');
     case 'attached':
       return trans.__('Attached');
+    case 'unhealthy':
+      return trans.__('Not working');
     default:
       return trans.__('Kept for a while');
   }

@@ -118,7 +118,7 @@ export class Sentence {
     const { view, trans } = this;
     const { requested, allocated, attached } = view.amounts;
     if (view.phase === 'Degraded') {
-      return this.broken(this.inState('unhealthy'));
+      return this.stopped();
     }
     if (view.total === 0) {
       return trans.__('no GPU here');
@@ -163,10 +163,16 @@ export class Sentence {
       : trans.__('no GPU attached: your limit is 0');
   }
 
-  private broken(found: readonly IGpu[]): string {
+  /** The GPUs that stopped working, and their number. */
+  protected broken(): [string, number] {
+    const found = this.inState('unhealthy');
+    return [this.names(found), found.length];
+  }
+
+  private stopped(): string {
     const { trans } = this;
-    const names = this.names(found);
-    return found.length > 1
+    const [names, count] = this.broken();
+    return count > 1
       ? trans.__('%1 stopped working: give them back and ask again to get others', names)
       : trans.__('%1 stopped working: give it back and ask again for another', names);
   }

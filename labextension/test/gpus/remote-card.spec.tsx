@@ -77,6 +77,15 @@ test('every stage has its words and its look', () => {
   expect(one({ stage: 'failed' })).toEqual(['Failed', 'unhealthy', '']);
 });
 
+test('a GPU that stopped working says why, and its worker that it does not work', () => {
+  const { workers } = view('degraded, a GPU of another node stopped working');
+  expect(text(workers)).toBe(
+    '|node2|Not working|Other node, same switch|GPU 0|Whole GPU, exclusive|' +
+      'Xid 79: it fell off the bus.|700 MiB sent there and back · answers in 0.2 ms|'
+  );
+  expect(look(workers[0])).toBe('unhealthy');
+});
+
 test('the section shows them beside own GPUs, also without one', () => {
   const settings = { tableInsteadOfCharts: false, chartWindow: 60 } as IGpuSettings;
   const shown = (name: string) =>

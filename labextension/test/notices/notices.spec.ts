@@ -12,6 +12,8 @@ interface IState {
   generation?: number;
   instance?: string;
   gpus?: [string, string][];
+  /** Why the GPU of a worker does not work. */
+  away?: string;
   giveBackAt?: number;
 }
 
@@ -22,6 +24,7 @@ const now = ({
   generation = 1,
   instance = 'one',
   gpus = [],
+  away,
   giveBackAt
 }: IState): IView =>
   parseView(
@@ -36,7 +39,13 @@ const now = ({
         giveBackAt === undefined ? null : { limit: { source: { kind: 'User' }, giveBackAt } },
       gpus: gpus.map(([uuid, state], index) => ({
         ...{ uuid, index, state, model: 'H100', memory: 1, milli: 1000, users: [] }
-      }))
+      })),
+      workers: [
+        {
+          ...{ id: 'w1', node: 'n2', relation: 'other', stage: 'ready', milli: 1000 },
+          gpus: [{ uuid: 'far', milli: 1000, ...(away ? { health: away } : {}) }]
+        }
+      ]
     }),
     'view'
   );
@@ -95,6 +104,8 @@ test('a failure causes one notice, unless it existed before or on another server
   const good = { phase: 'Ready', gpus: [['a', 'attached']] as [string, string][] };
   const bad = { phase: 'Degraded', gpus: [['a', 'unhealthy']] as [string, string][] };
   expect(noticesOf(good, bad, bad)).toEqual(['lost 0']);
+  const far = { phase: 'Degraded', away: 'Xid 79' };
+  expect(noticesOf({ phase: 'Ready' }, far, far)).toEqual(['lost 0']);
   expect(noticesOf(bad, bad)).toEqual([]);
   expect(noticesOf(good, { ...bad, instance: 'two' })).toEqual([]);
 });

@@ -44,6 +44,13 @@ def test_gpus_of_other_nodes_are_told() -> None:
     assert "<td>GPU 0 on node2</td><td>exclusive</td><td>GPU-b100</td>" in table
 
 
+def test_broken_gpu_of_another_node_cannot_be_used() -> None:
+    """It is among no devices, and the table says that it is unhealthy, as of one of this node."""
+    status = GpuStatus(FAR["degraded, a GPU of another node stopped working"])
+    assert [device.node for device in status.devices] == [""]
+    assert repr(status).splitlines()[2] == "  GPU 0 on node2 · exclusive, unhealthy · GPU-b100"
+
+
 def test_model_and_memory_of_gpus_of_other_nodes_are_told() -> None:
     """Once their worker has told them; in both tables, and in those of the terminal."""
     view = FAR["ready, one here and one on another node"]

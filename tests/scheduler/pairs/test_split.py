@@ -214,6 +214,84 @@ def test_shrink_gives_back_in_order() -> None:
     assert world.shape("a") == {"n1": 0}
 
 
+def breaks(world: World, node: str, *gpus: int) -> None:
+    """Of a node's GPUs, these stop working, and the others work."""
+    found = tuple(replace(gpu, healthy=gpu.uuid not in map(uuid, gpus)) for gpu in world.snapshot.gpus(node) or ())
+    world.snapshot.put_node(node, found, facts())
+
+
+@pytest.mark.parametrize("opened", [(), (10,)])
+def test_broken_gpu_elsewhere_stays_and_is_given_back_first(opened: tuple[int, ...]) -> None:
+    """Whether or not it is open; who asks again gets another one."""
+    world = World({"n1": 1, "n2": 1, "n3": 1, "n4": 1})
+    world.notebook("a", 3)
+    world.settle()
+    first, second = (part.node for part in world.parts["a"])
+    index = int(first.removeprefix("n")) * 10 - 10
+    breaks(world, first, index)
+    world.use("a-w1", *(index for _ in opened))
+    world.settle()
+    assert world.shape("a") == {"n1": 1000, first: 1000, second: 1000}, "as on the own node"
+    world.notebook("a", 2)
+    world.settle()
+    assert world.shape("a") == {"n1": 1000, second: 1000}
+    world.notebook("a", 3)
+    world.settle()
+    assert world.shape("a")[({"n2", "n3", "n4"} - {first, second}).pop()] == 1000
+
+
+def test_broken_gpu_here_is_given_back_before_parts_elsewhere() -> None:
+    """Of two parts, the one elsewhere stays, though it is closed; of one part, the broken GPU goes."""
+    world = World({"n1": 2, "n2": 2})
+    world.notebook("a", 4)
+    world.settle()
+    breaks(world, "n1", 0)
+    world.use("a", 0)
+    world.notebook("a", 3)
+    world.settle()
+    assert world.shape("a") == {"n1": 1000, "n2": 2000}
+    assert [share.uuid for share in shares_of(world.state("a"))] == [uuid(1)]
+    breaks(world, "n2", 11)
+    world.use("a-w1", 10, 11)
+    world.notebook("a", 2)
+    world.settle()
+    assert world.shape("a") == {"n1": 1000, "n2": 1000}
+    assert [share.uuid for share in shares_of(world.state("a-w1"))] == [uuid(10)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    some.tuples(*[some.integers(0, 2)] * 3),
+    some.sets(some.sampled_from([0, 1, 10, 11, 20, 21])),
+    some.sets(some.sampled_from([0, 1, 10, 11, 20, 21])),
+    some.data(),
+)
+def test_no_gpu_that_works_is_given_back_before_a_broken_one(
+    counts: Sequence[int], bad: set[int], opened: set[int], data: Any
+) -> None:
+    """Whatever is open, on whatever nodes they are."""
+    world = World(dict(zip(("n1", "n2", "n3"), counts, strict=True)))
+    world.notebook("a", sum(counts))
+    world.settle()
+    for number, node in enumerate(world.nodes):
+        breaks(world, node, *(index for index in bad if index // 10 == number))
+    for uid in ("a", "a-w1", "a-w2"):
+        if world.snapshot.pod(uid):
+            world.use(uid, *opened)
+    world.settle()
+    before = had(world)
+    world.notebook("a", data.draw(some.integers(0, sum(counts))))
+    world.settle()
+    lost, broken = before - had(world), {uuid(index) for index in bad} & before
+    assert lost <= broken or broken <= lost
+
+
+def had(world: World) -> set[str]:
+    """Return the GPUs of the notebook a and its workers."""
+    pods = (world.snapshot.pod(uid) for uid in ("a", "a-w1", "a-w2"))
+    return {share.uuid for state in pods if state for share in shares_of(state)}
+
+
 def test_unopened_part_comes_home_and_an_open_one_stays() -> None:
     """Once the own node can serve it."""
     world = World({"n1": 2, "n2": 2})

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jupyter_gpu.model.gpu import DrainingShare, GpuShare, Holder
-from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
+from jupyter_gpu.model.annotations import Allocated, Attached
+from jupyter_gpu.model.gpu import NO_REASON, DrainingShare, GpuShare, Holder
+from jupyter_gpu.model.service import Peer, Service, UnhealthyGpu, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.limits.claims import claims
 from jupyter_gpu_scheduler.rules.pairs.workers import (
+    MOST_HEALTH,
     MOST_HOLDERS,
     OTHER_IMAGE,
     WorkerPod,
     accepted,
     as_worker,
+    broken,
     ends_at,
     moved,
     own_part,
@@ -20,7 +23,7 @@ from jupyter_gpu_scheduler.rules.pairs.workers import (
     settled,
 )
 from jupyter_gpu_scheduler.rules.state.pod_state import PodState
-from tests.builders import allocated, new, pod, requested
+from tests.builders import allocated, inventory, new, pod, requested, uuid
 
 KEY, OTHER = "a" * 40, "b" * 40
 PART = WorkerPart("w1", "n2", 1000)
@@ -114,6 +117,22 @@ def test_service_tells_what_programs_of_a_worker_keep_open() -> None:
     (closed,) = settled(Service(1, (part,)), 1, {"w1": WorkerPod("ann-w1", "u")}, (), now=5, grace=60).workers
     (gone,) = settled(Service(1, (part,)), 1, {}, (), now=5, grace=60).workers
     assert (closed.draining, gone.draining) == ((), ())
+
+
+def test_service_tells_which_gpus_of_a_worker_stopped_working() -> None:
+    """Of those that it can open and is to keep; the reason is short, as many stand in one annotation."""
+    gpus = inventory(4, unhealthy=(0, 1, 2))
+    silent = (replace(gpus[0], health=""), replace(gpus[1], health="x" * 500), *gpus[2:])
+    decided, attached = (tuple(GpuShare(uuid(i), 1000) for i in some) for some in ((0, 1, 3), (0, 1, 2, 3)))
+    state = replace(pod("w", node="n2"), allocated=Allocated(1, decided), attached=Attached(1, attached))
+    found = broken(state, silent)
+    assert found == (UnhealthyGpu(uuid(0), NO_REASON), UnhealthyGpu(uuid(1), "x" * MOST_HEALTH))
+    assert broken(replace(state, attached=None), silent) == broken(replace(state, allocated=None), silent) == ()
+    pods = {"w1": WorkerPod("ann-w1", "u", attached=attached, holds=True, unhealthy=found)}
+    (part,) = settled(Service(1, (PART,)), 1, pods, (), now=5, grace=60).workers
+    (again,) = settled(Service(1, (part,)), 1, {"w1": WorkerPod("ann-w1", "u")}, (), now=5, grace=60).workers
+    (gone,) = settled(Service(1, (part,)), 1, {}, (), now=5, grace=60).workers
+    assert (part.unhealthy, again.unhealthy, gone.unhealthy) == (found, (), ())
 
 
 def test_worker_without_a_part_is_kept_for_the_grace() -> None:

@@ -4,9 +4,9 @@ The own node comes first. A set (`sets`) that it can't serve goes whole to one o
 can't serve, as one part if possible: to nodes that have a worker of the notebook, then to the best other node. Parts
 stay where they are, but for these steps, in this order:
 
-* The notebook wishes less: parts are given back, those that rest before those that work, and of each kind the other
-  nodes' before the own node's, the newest first. A set stays. Beside it, of parts that programs have open as many stay
-  as the notebook wishes for themselves.
+* The notebook wishes less: parts are given back, GPUs that stopped working first, then what rests before what works,
+  and of each kind the other nodes' before the own node's, the newest first. A set stays. Beside it, of parts that
+  programs have open as many stay as the notebook wishes for themselves.
 * A part that no program has opened comes home once the own node can serve it.
 * A set goes where it can be served now; so does what the own node owes, and a part that its node can't serve.
 
@@ -40,6 +40,8 @@ from .terms import PairPolicy
 from .workers import own_part
 
 _LAST = OwnerStanding(10**12)
+_BROKEN = -1
+"""The use of a GPU that stopped working, when parts are given back: before `UseClass.CLOSED`."""
 
 
 class Worker(NamedTuple):
@@ -180,11 +182,11 @@ class Splitter:
         keeper = _keeper(workers, wish, here.total())
         excess = away + here.total() - (wish.milli if keeper else max(wish.milli, set_of(wish)))
         beside = excess - keeper.part.milli if keeper else excess  # what is too much if the set counts for nothing else
-        for use in UseClass:
+        for use in (_BROKEN, *UseClass):
             for worker in _newest_first(workers):
                 stays = lost[worker.part.id] + (set_of(wish) if worker is keeper else 0)
-                most = excess if worker is keeper or use is UseClass.CLOSED else min(excess, beside)
-                left = max(0, min(_by_use(worker)[use], worker.part.milli - stays, most))
+                most = excess if worker is keeper or use <= UseClass.CLOSED else min(excess, beside)
+                left = max(0, min(uses[worker.part.id][use], worker.part.milli - stays, most))
                 left -= left % each
                 lost[worker.part.id] += left
                 excess -= left
@@ -192,12 +194,17 @@ class Splitter:
             excess -= 0 if keeper else here[use]
         return +lost
 
-    def _kept_here(self, notebook: PodState, wish: Wish) -> Counter[UseClass]:
+    def _broken(self, node: str) -> Collection[str]:
+        """Return the GPUs of a node that do not work."""
+        return {gpu.uuid for gpu in self._snapshot.gpus(node) or () if not gpu.healthy}
+
+    def _kept_here(self, notebook: PodState, wish: Wish) -> Counter[int]:
         """Return the milli by use of those shares of the own node that serve the wish, though it wish less than all."""
         had = Counter({share.uuid: share.milli for share in notebook.allocated.shares} if notebook.allocated else {})
         most = _wishing(self._snapshot, notebook, wish, max(wish.milli, notebook.has), notebook.has)
         shares = _shares(self._snapshot, most)
-        return _uses((share._replace(milli=min(share.milli, had[share.uuid])) for share in shares), notebook)
+        kept = (share._replace(milli=min(share.milli, had[share.uuid])) for share in shares)
+        return _uses(kept, notebook, self._broken(notebook.node))
 
     def _comes_home(self, notebook: PodState, wish: Wish, workers: Sequence[Worker]) -> dict[str, int] | None:
         parts, asked = tuple(worker.part for worker in workers), notebook.requested
@@ -215,9 +222,19 @@ class Splitter:
                     there = self._permitted_beside(there, (_closed_but(worker, worker.part.milli - amount),))
                 if notebook.pod_limit:  # in a fair line it has no standing yet: it must be served as the last
                     there = replace(there, standing=_LAST)
-                if granted(self._snapshot, there) >= (beside.here if has_set(parts, wish) else beside.rest):
+                enough = beside.here if has_set(parts, wish) else beside.rest
+                if granted(self._snapshot, there) >= enough and self._gains(notebook, there, amount):
                     return change
         return None
+
+    def _gains(self, notebook: PodState, there: PodState, milli: int) -> bool:
+        """Tell whether the own node serves so much more with GPUs that work, not with a broken one to be given back."""
+        broken = self._broken(notebook.node)
+        now, then = (
+            sum(share.milli for share in _shares(self._snapshot, pod) if share.uuid not in broken) if broken else 0
+            for pod in (notebook, there)
+        )
+        return not broken or then - now >= milli
 
     def _with_set(
         self, notebook: PodState, wish: Wish, workers: Sequence[Worker], permits: Permits, used: Collection[str]
@@ -396,19 +413,25 @@ def _may_leave(worker: Worker, parts: Sequence[WorkerPart], wish: Wish, milli: i
     return (*((worker.part.milli,) if whole else ()), *movable(wish, min(milli, more)))
 
 
-def _by_use(worker: Worker) -> Counter[UseClass]:
-    """Return the milli of a part by the use of them; what its pod does not have yet is closed."""
+def _by_use(worker: Worker, broken: Collection[str] = ()) -> Counter[int]:
+    """Return the milli of a part by the use of them; what its pod does not have yet is closed.
+
+    ``broken``: GPUs that count as `_BROKEN`, whether or not they are open.
+    """
     pod = worker.pod
-    found = _uses(pod.allocated.shares if pod.allocated and pod.has else (), pod)
-    open_milli = min(worker.part.milli, found.total() - found[UseClass.CLOSED])
-    found[UseClass.CLOSED] = worker.part.milli - open_milli
+    found = _uses(pod.allocated.shares if pod.allocated and pod.has else (), pod, broken)
+    found[_BROKEN] = max(
+        0, found[_BROKEN] - max(0, found.total() - worker.part.milli)
+    )  # its pod gives these back first
+    open_milli = min(worker.part.milli - found[_BROKEN], found[UseClass.RESTING] + found[UseClass.WORKING])
+    found[UseClass.CLOSED] = worker.part.milli - found[_BROKEN] - open_milli
     return found
 
 
-def _uses(shares: Iterable[GpuShare], pod: PodState) -> Counter[UseClass]:
-    found: Counter[UseClass] = Counter()
+def _uses(shares: Iterable[GpuShare], pod: PodState, broken: Collection[str] = ()) -> Counter[int]:
+    found: Counter[int] = Counter()
     for share in shares:
-        found[use_class(share.uuid, pod.busy, pod.resting)] += share.milli
+        found[_BROKEN if share.uuid in broken else use_class(share.uuid, pod.busy, pod.resting)] += share.milli
     return found
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Allocated, Requested
-from jupyter_gpu.model.gpu import DrainingShare, GpuShare
-from jupyter_gpu.model.service import Peer, Service, WorkerPart, WorkerService
+from jupyter_gpu.model.gpu import NO_REASON, DrainingShare, Gpu, GpuShare
+from jupyter_gpu.model.service import Peer, Service, UnhealthyGpu, WorkerPart, WorkerService
 from jupyter_gpu_scheduler.rules.state.permitted import with_amount
 from jupyter_gpu_scheduler.rules.state.pod_state import NOMINATED, PodState
 
@@ -24,6 +24,8 @@ FIRST = 0
 before those of its priority that came later."""
 MOST_HOLDERS = 8
 """The most programs that are named for a GPU that they keep open."""
+MOST_HEALTH = 200
+"""The most letters of the reason for which a GPU does not work: all parts of a pod stand in one annotation."""
 OTHER_IMAGE = "This worker has another image than its notebook, so it gets no GPUs."
 
 
@@ -39,6 +41,8 @@ class WorkerPod(NamedTuple):
     """Whether it has GPUs, or has not closed all that it had."""
     draining: tuple[DrainingShare, ...] = ()
     """Shares that it gave back and has not closed."""
+    unhealthy: tuple[UnhealthyGpu, ...] = ()
+    """GPUs that stopped working, of those that it has and is to keep."""
 
 
 def promise_uid(notebook: str, worker: str) -> str:
@@ -151,11 +155,11 @@ def accepted(before: WorkerService | None, notebook: PodState, worker: str, peer
 
 def _filled(part: WorkerPart, pod: WorkerPod | None) -> WorkerPart:
     if pod is None:
-        found = replace(part, pod="", uid="", address="", port=None, key="", attached=(), draining=())
+        found = replace(part, pod="", uid="", address="", port=None, key="", attached=(), draining=(), unhealthy=())
     else:
         key, port = (pod.peer.key, pod.peer.port) if pod.peer and pod.peer.key else ("", None)
         found = replace(part, pod=pod.name, uid=pod.uid, address=pod.address, port=port, key=key, attached=pod.attached)
-        found = replace(found, draining=held_open(pod.draining))
+        found = replace(found, draining=held_open(pod.draining), unhealthy=pod.unhealthy)
     changed = (part.address, part.port, part.key) != (found.address, found.port, found.key)
     return replace(found, revision=part.revision + changed)
 
@@ -166,6 +170,17 @@ def held_open(draining: Iterable[DrainingShare]) -> tuple[DrainingShare, ...]:
     Others are closed in a moment, which is not worth a write.
     """
     return tuple(share._replace(holders=share.holders[:MOST_HOLDERS], memory=0) for share in draining if share.holders)
+
+
+def broken(pod: PodState, gpus: Iterable[Gpu]) -> tuple[UnhealthyGpu, ...]:
+    """Return the GPUs of ``gpus`` that stopped working, of those that a pod can open and is to keep.
+
+    As on a notebook's own node, such a GPU stays until the notebook's user gives it back.
+    """
+    shares = (pod.attached.shares if pod.attached else (), pod.allocated.shares if pod.allocated else ())
+    attached, decided = ({share.uuid for share in some} for some in shares)
+    such = (gpu for gpu in gpus if not gpu.healthy and gpu.uuid in attached & decided)
+    return tuple(UnhealthyGpu(gpu.uuid, (gpu.health or NO_REASON)[:MOST_HEALTH]) for gpu in such)
 
 
 def _aged(part: WorkerPart, now: float, *, holds: bool) -> WorkerPart:
