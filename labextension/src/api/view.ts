@@ -293,7 +293,10 @@ const worker = record<IWorker>({
   relation: oneOf(...RELATIONS),
   stage: oneOf(...STAGES),
   milli,
-  gpus: listOf(record<IRemoteGpu>({ uuid: text(96), milli: share, health: maybe(text(512)) }), MAX_GPUS),
+  gpus: listOf(
+    record<IRemoteGpu>({ uuid: text(96), milli: share, health: maybe(text(512)) }),
+    MAX_GPUS
+  ),
   message: maybe(text(1024), ''),
   shipped: nullable(count),
   roundTrip: nullable(count),

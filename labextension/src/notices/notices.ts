@@ -105,9 +105,10 @@ type IKnown = Pick<IGpu, 'uuid' | 'state'>;
 /** The state of each GPU, of this node and of others. */
 function states({ gpus, workers }: IView): readonly IKnown[] {
   const away = workers.flatMap(worker => worker.gpus);
-  const known = away.map(
-    ({ uuid, health }): IKnown => ({ uuid, state: health ? 'unhealthy' : 'attached' })
-  );
+  const known = away.map(({ uuid, health }): IKnown => ({
+    uuid,
+    state: health ? 'unhealthy' : 'attached'
+  }));
   return [...gpus, ...known];
 }
 
