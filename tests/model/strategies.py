@@ -311,6 +311,7 @@ _pod_workers = st.builds(
     st.none() | generations,
     st.none() | generations,
     kinds=st.just(()),
+    health=st.just(()),
 )
 
 

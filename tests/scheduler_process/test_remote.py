@@ -171,6 +171,29 @@ def test_whole_way_to_another_node_and_back(remote: Remote) -> None:
     assert decode_allocated(objects.annotation(stage.get("ann"), ALLOCATED) or "").reason is None
 
 
+def test_gpu_of_a_worker_that_stopped_working_is_told(remote: Remote) -> None:
+    """In `service`, and as an Event of both pods; it stays until it is given back, before all that works."""
+    stage = remote.stage
+    scheduler = remote.scheduler()
+    remote.controller()
+    stage.request("ann", 3)
+    remote.until_parts(w1=2000)
+    remote.bind(scheduler)
+    stage.until_count(remote.name(), 2)
+    until(lambda: len(remote.parts()[0].attached) == 2, what="both to be attached")
+    assert not remote.parts()[0].unhealthy
+    stage.put_inventory(remote.far, 2, unhealthy=(0,))
+    for name in ("ann", remote.name()):
+        assert "broken by a test" in stage.until_event(name, "GpusUnhealthy")
+    (broken,) = until(lambda: remote.parts()[0].unhealthy, what="the reason in `service`") or ()
+    assert (broken.health, broken.uuid) == ("broken by a test", stage.inventory(remote.far, 2)[0].uuid)
+    assert stage.has(remote.name()) == ["0", "1"]
+    stage.request("ann", 2)
+    remote.until_parts(w1=1000)
+    assert stage.until_count(remote.name(), 1) == ["1"]
+    until(lambda: not remote.parts()[0].unhealthy, what="nothing broken to be left")
+
+
 def test_nothing_goes_to_other_nodes_unless_it_is_allowed(remote: Remote) -> None:
     """Neither by default, nor for a wish that is local; the rest waits in the own node's line."""
     stage = remote.stage

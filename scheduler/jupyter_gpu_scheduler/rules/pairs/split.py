@@ -182,6 +182,7 @@ class Splitter:
         keeper = _keeper(workers, wish, here.total())
         excess = away + here.total() - (wish.milli if keeper else max(wish.milli, set_of(wish)))
         beside = excess - keeper.part.milli if keeper else excess  # what is too much if the set counts for nothing else
+        uses = {worker.part.id: _by_use(worker, self._broken(worker.part.node)) for worker in workers}
         for use in (_BROKEN, *UseClass):
             for worker in _newest_first(workers):
                 stays = lost[worker.part.id] + (set_of(wish) if worker is keeper else 0)
