@@ -186,7 +186,7 @@ setup_labextension() {
   [ -f jupyter_gpu/labextension/package.json ] && [ -f jupyter_gpu/kernel/widget/page.js ] &&
     [ -f hub/jupyter_gpu_hub/web/static/page.js ] || rm -f "$cache/stamps/JupyterLab-extension"
   once "JavaScript packages" labextension/package.json labextension/yarn.lock -- npm_packages labextension
-  once "JupyterLab extension" labextension/{package.json,yarn.lock,build-pages.mjs,src,style,schema} "$(cat labextension/tsconfig*.json)" \
+  once "JupyterLab extension" labextension/{package.json,yarn.lock,build-pages.mjs,webpack.config.js,src,style,schema} "$(cat labextension/tsconfig*.json)" \
     "$(cat "$cache/stamps/Python-packages")" -- build_labextension
 }
 
