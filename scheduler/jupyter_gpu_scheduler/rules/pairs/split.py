@@ -421,9 +421,8 @@ def _by_use(worker: Worker, broken: Collection[str] = ()) -> Counter[int]:
     """
     pod = worker.pod
     found = _uses(pod.allocated.shares if pod.allocated and pod.has else (), pod, broken)
-    found[_BROKEN] = max(
-        0, found[_BROKEN] - max(0, found.total() - worker.part.milli)
-    )  # its pod gives these back first
+    leaving = max(0, found.total() - worker.part.milli)  # the pod gives back what is broken first
+    found[_BROKEN] = max(0, found[_BROKEN] - leaving)
     open_milli = min(worker.part.milli - found[_BROKEN], found[UseClass.RESTING] + found[UseClass.WORKING])
     found[UseClass.CLOSED] = worker.part.milli - found[_BROKEN] - open_milli
     return found
