@@ -13,7 +13,6 @@ from hypothesis import strategies as some
 from jupyter_gpu.kube import ObjectChange
 from jupyter_gpu.model.annotations import (
     ATTACHED,
-    INVENTORY,
     REQUESTED,
     SERVICE,
     WORKER,
@@ -23,13 +22,12 @@ from jupyter_gpu.model.annotations import (
     decode_requested,
     encode,
 )
-from jupyter_gpu.model.gpu import DrainingShare, Gpu, Holder
+from jupyter_gpu.model.gpu import DrainingShare, Holder
 from jupyter_gpu.model.gpu_kind import GpuKind
 from jupyter_gpu.model.limits.owner import USERNAME
 from jupyter_gpu.model.service import (
     Relation,
     Service,
-    UnhealthyGpu,
     WorkerService,
     WorkerState,
     WorkerStatus,
@@ -380,23 +378,6 @@ def test_service_names_programs_that_keep_a_gpu_of_a_worker_open() -> None:
     world.reconcile()
     world.follow()
     assert (part.draining, world.parts("a")[0].draining) == ((), ())
-
-
-def test_service_names_gpus_of_a_worker_that_stopped_working() -> None:
-    """As the inventory of their node says; the part stays until the user gives it back."""
-    world = Cluster()
-    world.notebook("a", 3)
-    world.settle()
-    (part,) = world.parts("a")
-    share, other = world.shares("a-w1")
-    inventory = (Gpu(share.uuid, 0, "m", GIB, healthy=False, health="Xid 79"), Gpu(other.uuid, 1, "m", GIB))
-    for gpus, found in ((inventory, (UnhealthyGpu(share.uuid, "Xid 79"),)), ((inventory[1],), ())):
-        body = world.node("n1", 2)
-        body["metadata"]["annotations"][INVENTORY] = encode(gpus)
-        world.cache.node_changed(ObjectChange("changed", body))
-        world.reconcile()
-        assert world.parts("a")[0].unhealthy == found
-    assert (part.node, part.unhealthy) == ("n1", ())
 
 
 def test_service_says_nothing_of_nodes_that_keep_workers_out() -> None:
