@@ -252,6 +252,24 @@ def test_worker_with_another_image_gets_nothing(remote: Remote) -> None:
     assert not (stage.allocated("stray") or Allocated(0)).shares
 
 
+def test_limit_keeps_a_notebook_on_its_node(remote: Remote) -> None:
+    """With ``remote: false`` it is given nothing elsewhere, and gives back what it has there; without, all as before."""
+    stage = remote.stage
+    subject = {"kind": "Namespace", "name": stage.namespace}
+    with limits_in_use(stage):
+        set_limit(stage, stage.prefix, subject=subject, max=3, remote=False)
+        remote.scheduler(graceSeconds=1)
+        remote.controller()
+        stage.request("ann", 3)
+        stage.until_reason("ann", "Infeasible")
+        assert remote.parts() == ()
+        set_limit(stage, stage.prefix, subject=subject, max=3, remote=True)
+        stage.until_count("ann", 1)
+        remote.until_parts(w1=2000)
+        set_limit(stage, stage.prefix, subject=subject, max=3, remote=False)
+        remote.until_parts()
+
+
 def test_wishes_in_loops(remote: Remote) -> None:
     """Two notebooks of a namespace ask for all and nothing in turn: its limit holds, and each has one worker pod."""
     stage = remote.stage
