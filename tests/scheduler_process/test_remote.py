@@ -253,7 +253,7 @@ def test_worker_with_another_image_gets_nothing(remote: Remote) -> None:
 
 
 def test_limit_keeps_a_notebook_on_its_node(remote: Remote) -> None:
-    """With ``remote: false`` it is given nothing elsewhere, and gives back what it has there; without, all as before."""
+    """With ``remote: false`` it is given nothing elsewhere, and gives back what it has there; without, as before."""
     stage = remote.stage
     subject = {"kind": "Namespace", "name": stage.namespace}
     with limits_in_use(stage):
