@@ -4,7 +4,7 @@ import { GpuState, IWorker } from '../api/view';
 import { formatBytes } from './quantity';
 import { gpus } from './sentence';
 
-/** Where its node stands: `"Other node, same switch"`. */
+/** Tells where its node stands: `"Other node, same switch"`. */
 export function distance({ relation }: IWorker, trans: TranslationBundle): string {
   switch (relation) {
     case 'node':

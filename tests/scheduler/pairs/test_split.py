@@ -215,7 +215,7 @@ def test_shrink_gives_back_in_order() -> None:
 
 
 def breaks(world: World, node: str, *gpus: int) -> None:
-    """Of a node's GPUs, these stop working, and the others work."""
+    """Let these GPUs of a node stop working, and the others work."""
     found = tuple(replace(gpu, healthy=gpu.uuid not in map(uuid, gpus)) for gpu in world.snapshot.gpus(node) or ())
     world.snapshot.put_node(node, found, facts())
 
@@ -241,7 +241,7 @@ def test_broken_gpu_elsewhere_stays_and_is_given_back_first(opened: tuple[int, .
 
 
 def test_broken_gpu_here_is_given_back_before_parts_elsewhere() -> None:
-    """Of two parts, the one elsewhere stays, though it is closed; of one part, the broken GPU goes."""
+    """The part elsewhere stays, though it is closed; and a part that shrinks loses its broken GPU."""
     world = World({"n1": 2, "n2": 2})
     world.notebook("a", 4)
     world.settle()

@@ -120,7 +120,7 @@ def test_service_tells_what_programs_of_a_worker_keep_open() -> None:
 
 
 def test_service_tells_which_gpus_of_a_worker_stopped_working() -> None:
-    """Of those that it can open and is to keep; the reason is short, as many stand in one annotation."""
+    """Only those that it can open and is to keep are told; the reason is short, as many stand in one annotation."""
     gpus = inventory(4, unhealthy=(0, 1, 2))
     silent = (replace(gpus[0], health=""), replace(gpus[1], health="x" * 500), *gpus[2:])
     decided, attached = (tuple(GpuShare(uuid(i), 1000) for i in some) for some in ((0, 1, 3), (0, 1, 2, 3)))
