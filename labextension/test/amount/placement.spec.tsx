@@ -17,6 +17,13 @@ test('it is there only where other nodes serve the server', () => {
   show(TWO);
   expect(document.body.textContent).toBe('Also on other nodes');
   expect(box().checked).toBe(true);
+  show({ ...TWO, elsewhere: 0 });
+  expect(box().checked).toBe(true); // it keeps the focus while a request is on its way
+});
+
+test('where a limit keeps the server on its node it is not there', () => {
+  show({ ...TWO, elsewhere: 0 });
+  expect(document.body.textContent).toBe('');
 });
 
 test('the request keeps what the own node could give, and shows at once', async () => {
