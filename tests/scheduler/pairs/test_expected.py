@@ -110,6 +110,17 @@ def test_answers_follow_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == pytest.approx({"1": elsewhere(snapshot, PAIRS, me, "1", 0.0)})
 
 
+def test_best_node_may_be_followed_by_an_equal_one() -> None:
+    """The one before, which did not change, then counts on that one."""
+    names = ("1", "2", "3")
+    snapshot = cluster({"1": 0, "2": 8, "3": 2}, about=dict.fromkeys(names, node("s")))
+    chooser, me = PairChooser(snapshot, PAIRS), anywhere()
+    for gpus in (0, 8):
+        snapshot.put_node("1", tuple(inventory(gpus)), node("s"))
+        found = chooser.expected(me).raise_scores(dict.fromkeys(names, 0.0), {}, 1.0)
+        assert found == pytest.approx({name: elsewhere(snapshot, PAIRS, me, name, 0.0) for name in names})
+
+
 def best(snapshot: ClusterSnapshot, me: PodState, *names: str, policy: Policy = POLICY) -> list[str]:
     """Return those of ``names`` with the highest score."""
     chooser = PairChooser(snapshot, PairPolicy(policy))

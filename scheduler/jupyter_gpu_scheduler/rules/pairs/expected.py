@@ -7,7 +7,7 @@ Its own node's count wholly. What these leave to expect is rated by the best oth
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from jupyter_gpu.model.annotations import Wish
@@ -50,6 +50,9 @@ class ExpectedElsewhere:
         self._parts = {relation: rules.network.points(relation) / FULL for relation in Relation}
         self._nearest = Nearest(lambda relation: _logarithm(self._parts[relation]))  # sums of these are products
         self._best: dict[Location, _Best] = {}
+        self._at: dict[Location, set[str]] = {}  # the nodes at each location
+        self._counted: dict[Location, _Best] = {}  # the best for each location of which `_gains` are
+        self._gains: dict[str, float] = {}  # by how much other nodes raise what can be expected on each node, 0 to 1
 
     def update(self, pod: PodState) -> None:
         """Rate all nodes at first, and then those that changed; ``pod``: any that is meant."""
@@ -65,9 +68,13 @@ class ExpectedElsewhere:
             self._best.clear()
         elif changed:
             self._forget(changed)
+        if changed:
+            self._gain(changed)
 
     def _rate(self, name: str, worker: PodState) -> None:
-        self._own.pop(name, None)
+        if before := self._own.pop(name, None):
+            self._at[before[0]].remove(name)
+            del self._gains[name]
         self._givers.pop(name, None)
         if self._snapshot.gpus(name) is None:
             self._nearest.remove(name)
@@ -76,13 +83,14 @@ class ExpectedElsewhere:
         location = self._locations.setdefault(found, found)
         rating = expectation(self._snapshot, name, self._rules.policy, self._sought).of_one_more
         self._own[name] = location, 1 - rating
+        self._at.setdefault(location, set()).add(name)
         if rating and self._snapshot.facts(name).schedulable and takes_worker(self._snapshot, worker, name):
             self._givers[name] = rating
             self._nearest.put(location, Rated(-_logarithm(rating), 0, name))
         else:
             self._nearest.remove(name)
 
-    def _forget(self, changed: Collection[str]) -> None:
+    def _forget(self, changed: Set[str]) -> None:
         """Forget the best nodes for those locations where one that changed was among them, or is now."""
         for location, best in tuple(self._best.items()):
             for name in changed:
@@ -91,25 +99,30 @@ class ExpectedElsewhere:
                     del self._best[location]
                     break
 
+    def _gain(self, changed: Set[str]) -> None:
+        """Compute the gains of nodes that changed, and of those for which the best node changed."""
+        for location, names in self._at.items():
+            best, before = self._best_for(location), self._counted.get(location)
+            if best is before:
+                affected = names & changed
+            elif before and before.rating == best.rating:
+                affected = names & {*changed, before.first, best.first}
+            else:
+                affected = names
+            self._counted[location] = best
+            for name in affected:
+                self._gains[name] = self._more(name, 0.0)
+
     def raise_scores(self, scores: Mapping[str, float], coming: Mapping[str, float], part: float) -> dict[str, float]:
         """Return the scores of places once other nodes count; ``part``: of a score, what can be expected is so much.
 
         ``coming``: how many pods without GPUs are on their way to a node, by its name.
         """
-        found: dict[str, float] = {}
-        last: Location | None = None
-        gain = 0.0
-        alone = [*coming]  # the nodes for which it is another amount than for those at the same location
-        for name, score in scores.items():
-            location, missing = self._own[name]
-            if location is not last:  # most are on the switch of the one before
-                last, best = location, self._best_for(location)
-                gain = part * best.rating
-                alone.append(best.first)
-            found[name] = score + gain * missing
-        for name in alone:
+        gains = self._gains
+        found = {name: score + part * gains[name] for name, score in scores.items()}
+        for name, pods in coming.items():
             if name in scores:
-                found[name] = scores[name] + part * self._more(name, coming.get(name, 0.0))
+                found[name] = scores[name] + part * self._more(name, pods)
         return found
 
     def _more(self, name: str, coming: float) -> float:
