@@ -69,9 +69,14 @@ class PodWorker(NamedTuple):
     """The reason for which each of ``gpus`` does not work, in their order; "": it works. Empty: all work."""
 
     @property
+    def reasons(self) -> tuple[tuple[GpuShare, str], ...]:
+        """Each of ``gpus``, with the reason for which it does not work; "": it works."""
+        return tuple(zip(self.gpus, self.health or [""] * len(self.gpus), strict=True))
+
+    @property
     def unhealthy(self) -> tuple[GpuShare, ...]:
         """The shares of GPUs that stopped working."""
-        return tuple(share for share, health in zip(self.gpus, self.health, strict=False) if health)
+        return tuple(share for share, health in self.reasons if health)
 
     @property
     def held(self) -> int:
@@ -112,14 +117,13 @@ class PodWorker(NamedTuple):
             "roundTrip": self.round_trip,
             "kinds": [kind.to_json() for kind in self.kinds] or None,
         }
-        health = self.health or [""] * len(self.gpus)
         return {
             "id": self.id,
             "node": self.node,
             "relation": self.relation.value,
             "stage": self.stage.value,
             "milli": self.milli,
-            "gpus": [_gpu_json(*one) for one in zip(self.gpus, health, strict=True)],
+            "gpus": [_gpu_json(share, health) for share, health in self.reasons],
             **strict.without_none(body),
         }
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from jupyter_gpu.kube import Recorder
 from jupyter_gpu.model.annotations import Allocated
+from jupyter_gpu.model.gpu import NO_REASON
 from jupyter_gpu.model.quantity import MILLI_PER_GPU
 from jupyter_gpu_scheduler.rules.new_pods.review import review_in_steps
 from jupyter_gpu_scheduler.rules.queue.aging import stamped
@@ -328,11 +329,11 @@ class Controller:
     def _report_broken(self, node: str) -> None:
         """Publish an Event for each pod that has a GPU which stopped working, also if a worker has it for the pod."""
         known = self._cache.node(node)
-        broken = {gpu.uuid: gpu.health for gpu in (known and known.gpus) or () if not gpu.healthy}
+        broken = {gpu.uuid: gpu.health or NO_REASON for gpu in (known and known.gpus) or () if not gpu.healthy}
         for uuid in broken.keys() - self._reported_broken.get(node, frozenset()):
             for uid in self._snapshot.holders(uuid, node):
                 if state := self._snapshot.pod(uid):
-                    text = f"GPU {uuid} does not work: {broken[uuid] or 'the node gives no reason'}."
+                    text = f"GPU {uuid} does not work: {broken[uuid].removesuffix('.')}."
                     about = (state, self._snapshot.pod(state.notebook) if state.notebook else None)
                     for pod in filter(None, about):
                         self._recorder.event(pod_reference(pod), "Warning", "GpusUnhealthy", text)

@@ -172,7 +172,10 @@ def test_whole_way_to_another_node_and_back(remote: Remote) -> None:
 
 
 def test_gpu_of_a_worker_that_stopped_working_is_told(remote: Remote) -> None:
-    """In `service`, and as an Event of both pods; it stays until it is given back, before all that works."""
+    """In `service`, and as an Event of both pods; it stays until it is given back, before all that works.
+
+    A scheduler that starts after another was killed says the same, and what changed meanwhile.
+    """
     stage = remote.stage
     scheduler = remote.scheduler()
     remote.controller()
@@ -188,6 +191,12 @@ def test_gpu_of_a_worker_that_stopped_working_is_told(remote: Remote) -> None:
     (broken,) = until(lambda: remote.parts()[0].unhealthy, what="the reason in `service`") or ()
     assert (broken.health, broken.uuid) == ("broken by a test", stage.inventory(remote.far, 2)[0].uuid)
     assert stage.has(remote.name()) == ["0", "1"]
+    scheduler.kill()
+    stage.put_inventory(remote.far, 2)
+    remote.scheduler()
+    until(lambda: not remote.parts()[0].unhealthy, what="nothing broken to be told")
+    stage.put_inventory(remote.far, 2, unhealthy=(0,))
+    until(lambda: remote.parts()[0].unhealthy == (broken,), what="the same reason again")
     stage.request("ann", 2)
     remote.until_parts(w1=1000)
     assert stage.until_count(remote.name(), 1) == ["1"]

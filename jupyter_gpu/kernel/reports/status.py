@@ -152,7 +152,7 @@ def devices(view: View) -> tuple[GpuDevice, ...]:
 
 def _remote(worker: PodWorker) -> Iterator[tuple[GpuDevice, str]]:
     """Yield each GPU of a worker, with the reason for which it does not work."""
-    for index, (gpu, health) in enumerate(zip(worker.gpus, worker.health or [""] * len(worker.gpus), strict=True)):
+    for index, (gpu, health) in enumerate(worker.reasons):
         whole = gpu.milli == MILLI_PER_GPU
         model, memory = (worker.kinds[index].model, worker.kinds[index].memory) if worker.kinds else ("", 0)
         yield GpuDevice(gpu.uuid, index, model, memory, gpu.milli, exclusive=whole, path="", node=worker.node), health

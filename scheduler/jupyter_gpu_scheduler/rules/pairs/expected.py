@@ -51,7 +51,6 @@ class ExpectedElsewhere:
         self._nearest = Nearest(lambda relation: _logarithm(self._parts[relation]))  # sums of these are products
         self._best: dict[Location, _Best] = {}
         self._at: dict[Location, set[str]] = {}  # the nodes at each location
-        self._counted: dict[Location, _Best] = {}  # the best for each location of which `_gains` are
         self._gains: dict[str, float] = {}  # by how much other nodes raise what can be expected on each node, 0 to 1
 
     def update(self, pod: PodState) -> None:
@@ -64,12 +63,13 @@ class ExpectedElsewhere:
         worker = PodState("", asks=self._rules.worker, tolerations=pod.tolerations)
         for name in changed:
             self._rate(name, worker)
+        before = dict(self._best)
         if len(changed) > FEW:
             self._best.clear()
         elif changed:
             self._forget(changed)
         if changed:
-            self._gain(changed)
+            self._gain(changed, before)
 
     def _rate(self, name: str, worker: PodState) -> None:
         if before := self._own.pop(name, None):
@@ -99,17 +99,16 @@ class ExpectedElsewhere:
                     del self._best[location]
                     break
 
-    def _gain(self, changed: Set[str]) -> None:
-        """Compute the gains of nodes that changed, and of those for which the best node changed."""
+    def _gain(self, changed: Set[str], before: Mapping[Location, _Best]) -> None:
+        """Compute the gains of nodes that changed, and of those for which the best node is not that of ``before``."""
         for location, names in self._at.items():
-            best, before = self._best_for(location), self._counted.get(location)
-            if best is before:
+            best, old = self._best_for(location), before.get(location)
+            if best is old:
                 affected = names & changed
-            elif before and before.rating == best.rating:
-                affected = names & {*changed, before.first, best.first}
+            elif old and old.rating == best.rating:
+                affected = names & {*changed, old.first, best.first}
             else:
                 affected = names
-            self._counted[location] = best
             for name in affected:
                 self._gains[name] = self._more(name, 0.0)
 

@@ -231,11 +231,13 @@ class Splitter:
     def _gains(self, notebook: PodState, there: PodState, milli: int) -> bool:
         """Tell whether the own node serves so much more with GPUs that work, not with a broken one to be given back."""
         broken = self._broken(notebook.node)
+        if not broken:
+            return True
         now, then = (
-            sum(share.milli for share in _shares(self._snapshot, pod) if share.uuid not in broken) if broken else 0
+            sum(share.milli for share in _shares(self._snapshot, pod) if share.uuid not in broken)
             for pod in (notebook, there)
         )
-        return not broken or then - now >= milli
+        return then - now >= milli
 
     def _with_set(
         self, notebook: PodState, wish: Wish, workers: Sequence[Worker], permits: Permits, used: Collection[str]
